@@ -1,5 +1,5 @@
-//! Compiles the BPF programs in `bpf/` with clang, and makes constants of the layouts in `bpf/layout/`, which the compiler has compared
-//! with the programs' structures: user space and programs cannot disagree about where something is.
+//! Compiles the BPF programs in `bpf/` with clang, and makes constants from the layouts in `bpf/layout/`. The compiler has compared
+//! these layouts with the programs' structures, so user space and programs cannot disagree about an offset.
 //!
 //! A missing clang fails with one sentence naming the package. `PACKETRIG_SKIP_BPF=1` puts empty objects in their
 //! place, for checks of the Rust code alone; loading them fails. `PACKETRIG_BPF_BARRIERS=1` compiles them as for processors

@@ -1,5 +1,5 @@
-//! How the words of the code compare with what is wanted: names of types and functions, closures, tuples, comments, sentences. A
-//! test fails where a row of the table becomes worse.
+//! Compares the words of the code with the goals: names of types and functions, closures, tuples, comments,
+//! sentences. A test fails if a row of the table becomes worse.
 
 mod words;
 
@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use words::WordCounts;
 
-/// Names that may stand for types in three files or more.
+/// Names that may name types in three files or more.
 const MAX_SHARED_NAMES: usize = 12;
-/// Number of files from which a name says nothing in a search.
+/// From this number of files on, a name does not help in a search.
 const MIN_SHARED_NAME_FILES: usize = 3;
 /// Names that are the same everywhere by custom.
 const CUSTOMARY_NAMES: [&str; 9] =
@@ -34,7 +34,7 @@ struct CodeCounts {
     words: WordCounts,
 }
 
-/// Fails if too many names stand for several types.
+/// Fails if too many names are used for several types.
 pub(crate) fn check_names(root: &Path) -> Result<CheckFindings> {
     let census = CodeCounts::of(root)?;
     let shared: Vec<String> =
@@ -50,7 +50,7 @@ pub(crate) fn check_names(root: &Path) -> Result<CheckFindings> {
     })
 }
 
-/// Prints what was measured beside what is wanted; fails if something is missed.
+/// Prints the measured values beside the goals; fails if a goal is missed.
 pub(crate) fn compare(root: &Path) -> Result<ExitCode> {
     let census = CodeCounts::of(root)?;
     report(&format!("{} lines of code, {} definitions of types", census.code, census.definitions));
@@ -74,7 +74,7 @@ struct HouseRow {
     name: &'static str,
     measured: f64,
     wanted: f64,
-    /// Where a goal is not reached yet, a test holds what is.
+    /// If a goal is not reached yet, a test keeps the present value.
     held: f64,
     is_more_better: bool,
 }

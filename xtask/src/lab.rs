@@ -1,4 +1,4 @@
-//! A private network for a command: what it makes there cannot touch the machine, and vanishes with it.
+//! A private network for a command: changes there cannot affect the machine, and vanish with the network.
 
 use anyhow::{Context, Result};
 use packetrig_sys::userns;

@@ -1,4 +1,4 @@
-//! Which crate may use which, from one table; and what no crate but `sys` may do.
+//! The table of crates: which crate may use which other crate; and operations that only `sys` may do.
 //!
 //! Dev-dependencies are free: tests may look at anything.
 
@@ -132,8 +132,8 @@ const RESTRICTED_CRATES: &[(&str, &[&str])] = &[
 /// Only `sys` may read these clocks; other crates get the time as an argument.
 const CLOCK_READS: &[&str] = &["Instant::now", "SystemTime::now"];
 
-/// Calls that make files and directories with the mode that the umask leaves: what others must not read may be in them.
-/// `sys::private_files` makes them in their place.
+/// Calls that make files and directories with the mode of the umask: other users must not read private
+/// content in them. `sys::private_files` replaces these calls.
 const FILE_OPENING_CALLS: &[&str] = &[
     "File::create",
     "fs::write(",
@@ -208,14 +208,14 @@ fn source(ours: &str, file: &str, text: &str) -> Vec<String> {
     if is_root && !text.contains("#![forbid(unsafe_code)]") {
         found.push(format!("{file}: the crate root must say #![forbid(unsafe_code)]"));
     }
-    // This file names what it forbids.
+    // This file contains the names that it forbids.
     let clocks =
         CLOCK_READS.iter().filter(|clock| text.contains(**clock) && !file.ends_with("xtask/src/layers.rs"));
     found.extend(clocks.map(|clock| format!("{file}: {clock}: only sys reads a clock")));
     found
 }
 
-/// Files that others could read. Tests may make what they like.
+/// Files that other users could read. Tests may make any files.
 fn open_files(file: &str, text: &str) -> Vec<String> {
     let is_test = file.ends_with("tests.rs") || file.contains("/tests/");
     if is_test || !file.contains("crates/") || FILES_THAT_MAY_OPEN.iter().any(|own| file.ends_with(own)) {

@@ -1,8 +1,9 @@
-//! Chores of the workspace: `layers` checks which crate uses which, `names` and `house` how types are called, `pages` the
-//! links between pages, `promises` looks for the tests that promises name. Places to run a command in: `lab` has a private
-//! network, `starve` loses its processors now and then, `vm` has another kernel, `vm-fleet` is a fleet of two such machines.
+//! Tools of the workspace. `layers` checks the dependencies of crates, `names` and `house` check the names of
+//! types, `pages` checks the links between pages, `promises` finds the tests that promises name. Environments
+//! for a command: `lab` has a private network, `starve` loses its processors now and then, `vm` has another
+//! kernel, `vm-fleet` is a fleet of two such machines.
 //!
-//! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
+//! The product does not use this crate, so `anyhow` is enough: a tool that fails prints the reason and ends.
 #![forbid(unsafe_code)]
 
 mod house;

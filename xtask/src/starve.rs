@@ -1,7 +1,7 @@
-//! A command on a machine that loses its processors now and then, as a guest does whose hypervisor is busy.
+//! Runs a command on a machine that loses its processors now and then, like a guest of a busy hypervisor.
 //!
-//! One real-time thread per processor spins through the same outages. Between two outages the machine rests for nine times as long, so
-//! that a tenth of the time is gone.
+//! One real-time thread per processor spins through the same outages. After an outage the machine runs for
+//! nine times as long, so that a tenth of the time is lost.
 
 use crate::lab;
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const STARVING_PRIORITY: i32 = 99;
 const MIN_OUTAGE_MS: u64 = 20;
 const MAX_OUTAGE_MS: u64 = 600;
-/// Of each outage's length: a tenth of the time is outage.
+/// The machine runs for this multiple of each outage's length: a tenth of the time is outage.
 const PAUSE_PER_OUTAGE: u64 = 9;
 /// All threads know an outage before it begins.
 const FIRST_OUTAGE_DELAY_MS: u64 = 200;

@@ -1,16 +1,17 @@
-//! A guest for a command: QEMU with Debian's kernel, for what the host's kernel lacks (VLAN devices, netem, pktgen, fq,
-//! etf) and the host has not got (two memory nodes, and network cards with clocks: an e1000e on each node, with a hub between them).
+//! A guest for a command: QEMU with Debian's kernel. It has features that the host's kernel may lack (VLAN
+//! devices, netem, pktgen, fq, etf), and hardware that the host may lack (two memory nodes, and network cards
+//! with clocks: an e1000e on each node, with a hub between them).
 //!
-//! The guest sees the host's files over 9p, read-only; what it writes goes to memory and ends with it. Its time means
-//! nothing, because its processor is emulated: it is for function only. Nothing is built inside.
+//! The guest sees the host's files over 9p, read-only; its own writes go to memory and end with it. Its
+//! timing has no meaning, because its processor is emulated: it only tests function. Nothing is built inside.
 //!
 //! ```text
 //!   initramfs: busybox, modules, init, job --boot--> init mounts the host's root --> job --> exit code in a file
 //! ```
-//! With `--listen` or `--connect` it is a machine of a network: `eth0` leads to the host (10.0.2.2, which is the host's 127.0.0.1), `eth1` is
-//! a cable to another guest, and its console hears our standard input.
+//! With `--listen` or `--connect` it is a machine of a network: `eth0` leads to the host (10.0.2.2, which is
+//! the host's 127.0.0.1), `eth1` is a cable to another guest, and its console reads our standard input.
 //!
-//! Invariant: the guest ends by itself within its limit, also when nobody waits for it any more.
+//! Invariant: the guest ends by itself within its limit, even if nobody waits for it any more.
 
 mod fleet;
 mod image;
@@ -69,7 +70,7 @@ struct Request<'a> {
 enum Cable {
     /// The first guest's end.
     Listens(PathBuf),
-    /// That of the second, which starts when the socket is there.
+    /// The end of the second guest, which starts when the socket exists.
     Connects(PathBuf),
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     }
 }
 
-/// Runs a plan across two guests and judges what it says of their clocks.
+/// Runs a plan across two guests and checks its statements about their clocks.
 pub(crate) fn run_fleet(words: &[&str]) -> Result<ExitCode> {
     let skip_if_missing = match words {
         [] => false,
@@ -165,7 +166,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
     places.map(|place| Path::new(place).join(name)).find(|file| file.is_file())
 }
 
-/// Where what was downloaded is kept for every clone.
+/// Directory for downloads, shared by all clones of the repository.
 fn cache_directory() -> Result<PathBuf> {
     let home = || Some(Path::new(&std::env::var_os("HOME")?).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);

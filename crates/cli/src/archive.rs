@@ -65,10 +65,10 @@ impl CatalogueArchive {
         self.find_stored(id)?.read_comparable().map_err(|error| explain_unreadable_result(error, id))
     }
 
-    /// Makes the page of a result whose directory contains no page.
+    /// Makes the page of a stored result that has no page in its directory.
     fn make_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
-        // Opens a connection of its own, because a whole result is read and drawn. Only results of earlier versions, and those that
-        // were kept without a page, need it.
+        // Opens its own connection, because it reads and draws a whole result. Only results of earlier
+        // versions, and results that were kept without a page, need this.
         let own =
             open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
         let own = own.ok_or_else(|| refusal_from_store_error(StoreError::Unknown(stored.id().to_owned())))?;
@@ -147,8 +147,8 @@ impl ResultArchive for CatalogueArchive {
         let stored = self.find_stored(id)?;
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
-            // A result of an earlier version, or one that was kept without its page.
-            // Any other error is shown: making the page again would hide a broken disk.
+            // An earlier version made this result, or it was kept without its page. Any other error is shown:
+            // making the page again would hide a broken disk.
             Err(error) if error.kind() == ErrorKind::NotFound => self.make_page(&stored),
             read => {
                 read.map_err(|error| ViewRefusal::Failed(format!("cannot read {}: {error}", page.display())))
@@ -186,8 +186,7 @@ impl ResultArchive for CatalogueArchive {
         let rows = kept.iter().map(|run| {
             json!({
                 "id": run.run,
-                // Milliseconds, as dates in JavaScript are. Nanoseconds since 1970 exceed the 53 bits of its
-                // numbers.
+                // Milliseconds, as dates in JavaScript are. Nanoseconds since 1970 exceed the 53 bits of its numbers.
                 "begun_ms": run.begun_wall_ns / 1_000_000,
                 "process": run.process,
                 "captures": run.captures.len(),

@@ -225,7 +225,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// The back ends that `--back-end` accepts.
-// There is no `process`: `--engine` selects an engine and names its program.
+// Engines are not a choice here: `--engine` selects an engine and names its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackEndName {
     /// AF_PACKET rings; works on every kernel and every card

@@ -17,7 +17,7 @@ pub(crate) struct QuotedDocument<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Renders every problem with its source line, then the number of those that are not shown.
+/// Renders every problem with its source line, then the number of the problems that are not shown.
 pub(crate) fn render_problems(
     source: QuotedDocument<'_>,
     problems: &[PlanProblem],

@@ -15,7 +15,7 @@ pub(crate) struct PlanText {
     /// File name, or a description such as `standard input`.
     pub(crate) name: String,
     pub(crate) text: String,
-    /// True if it was made from options: then an error in it is an error in the command line.
+    /// True if the document was made from options: then an error in it is an error in the command line.
     pub(crate) is_from_options: bool,
 }
 

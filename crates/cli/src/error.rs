@@ -116,7 +116,7 @@ impl Error {
         // No default arm: a new variant must not compile until somebody has decided who is at fault, because
         // that decides the exit code.
         match self {
-            // A plan that is missing or no text has the exit code of plans, not that of the command line.
+            // A missing or unreadable plan has the exit code of plans, not the exit code of the command line.
             Self::ReadPlan { source, .. } => match Blame::from_named_file(source) {
                 Blame::Usage => Blame::Plan,
                 other => other,
@@ -124,7 +124,7 @@ impl Error {
             Self::ReadFile { source, .. } => Blame::from_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
             Self::Usage(_) | Self::MethodOptions(_) => Blame::Usage,
-            // The plan is valid: it names something that this machine or the fleet lacks now.
+            // The plan is valid, but it names a thing that this machine or the fleet lacks now.
             Self::NoSuchPlace { .. } => Blame::World,
             Self::Write { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),

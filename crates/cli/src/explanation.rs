@@ -4,7 +4,7 @@ use crate::numbers::{format_count, format_percent};
 use crate::output::TextStyle;
 use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanation};
 
-/// Largest number of streams that are explained one by one; JSON has all of them.
+/// Largest number of streams that are explained one by one; the JSON output has all streams.
 const MAX_EXPLAINED_STREAMS: usize = 50;
 
 /// Renders streams, then ports, then assumed link speeds.

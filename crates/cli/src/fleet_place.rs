@@ -69,7 +69,7 @@ impl FleetPresence {
     pub(crate) fn captured_now(nodes: Vec<MemberRow>) -> Self {
         Self {
             heard_until: clock::wall_clock_ns(),
-            // CLOCK_BOOTTIME goes on while the machine sleeps, so an age counts the sleep, too.
+            // CLOCK_BOOTTIME continues while the machine sleeps, so the age includes the sleep.
             boot_time: clock::boottime_ns(),
             // If the boot id is unknown, it never matches later, so the age comes from the wall clock.
             boot_id: state::boot_id().unwrap_or_default(),
@@ -132,7 +132,7 @@ impl FleetPlace {
     /// Saves the state of the message server.
     pub(crate) fn write_health(&self, health: &BrokerHealth) {
         let text = serde_json::to_string(health).unwrap_or_default();
-        // Without an error: if the disk is full, which is what this file is most often about, `fleet status` shows its age.
+        // A failed write is no error here: it mostly means a full disk, and `fleet status` then shows the age of the file.
         drop(private_files::replace_file(&self.health_file(), text));
     }
 
@@ -196,7 +196,7 @@ impl FleetPlace {
     /// Reads the nodes of the fleet with their last hellos. If the file cannot be read, controllers learn its content again.
     pub(crate) fn read_roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
-        // Without this file only the last hellos are missing: the authority knows which nodes belong to the fleet.
+        // Without this file only the last hellos are missing: the authority has the list of the fleet's nodes.
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
@@ -251,7 +251,7 @@ impl FleetPlace {
 
     fn renew_for_ever(&self, fabric: &NatsFabric) -> ! {
         loop {
-            // Slept first: the fabric has just been made with valid credentials.
+            // The loop sleeps first: the fabric has just been made with valid credentials.
             std::thread::sleep(CERTIFICATE_CHECK_INTERVAL);
             // The authority makes a new certificate itself when little time is left.
             match self.open_authority().and_then(|authority| Ok(authority.controller_credentials()?)) {

@@ -44,7 +44,7 @@ pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
     for (title, body) in sections.iter().filter(|(_, body)| !body.is_empty()) {
         text.extend(["\n", &style.bold(title), "\n", body]);
     }
-    // Last, because a reader of a terminal looks there when the command has ended.
+    // The verdict comes last, because a reader of a terminal looks there when the command has ended.
     text.push_str(&format_verdict(report, style));
     text
 }
@@ -52,9 +52,9 @@ pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
 fn format_headline(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
-        // Only with every node's report: a node that is missing may have sent.
+        // Unsent frames count only if every node has reported: a missing node may have sent frames.
         None if report.coverage.is_full() => "nothing was sent".to_owned(),
-        None => "no node has reported what it sent".to_owned(),
+        None => "no node has reported its sent frames".to_owned(),
     };
     let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", report.name) };
     format!(
@@ -79,7 +79,7 @@ fn format_verdict(report: &RunReport, style: TextStyle) -> String {
     text
 }
 
-/// Reasons against PASS: those about single streams merged, the others unchanged.
+/// Returns the reasons against PASS: it merges reasons about single streams and keeps the other reasons.
 fn merge_reasons(report: &RunReport) -> Vec<String> {
     let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
     let mut remarks = Vec::new();

@@ -1,4 +1,4 @@
-//! The sandboxes of the programs that run for a long time and read data from others. [`needs`] has the table.
+//! The sandboxes of long-running programs that read data from other machines. [`needs`] has the table.
 
 pub(crate) mod needs;
 
@@ -17,7 +17,7 @@ pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Re
 /// Leaves `fleet up` only these capabilities.
 pub(crate) fn limit_broker(kept: ProcessCapabilities) -> Result<(), Error> {
     sandbox::limit_rights(kept)?;
-    // Read back from the kernel, over all threads: the printed rights are those that the kernel enforces.
+    // The rights are read from the kernel, for all threads: packetrig prints the rights that the kernel enforces.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
     print_remark(format_args!("fleet: sandbox: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));

@@ -88,7 +88,7 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
             self.storm_left -= 1;
             return Ok(());
         }
-        // Like a link that is down: the frames stay pending in the ring, and a later flush takes them.
+        // The storm acts like a link that is down: the frames stay pending in the ring, and a later flush takes them.
         if down { Ok(()) } else { self.port.flush_frames() }
     }
 

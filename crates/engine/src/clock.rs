@@ -40,7 +40,7 @@ impl WorkerClock for RealClock {
             self.tighten_timer_slack_once();
             clock::sleep_until_ns(wake.as_nanos());
         } else {
-            // Too near to sleep: the caller repeats the call until the deadline has passed.
+            // The deadline is too near to sleep: the caller repeats the call until it has passed.
             clock::spin_hint();
         }
     }

@@ -1,4 +1,4 @@
-//! Emulated interfaces: they answer for their addresses, resolve neighbours and ping, through sockets of their own.
+//! Emulated interfaces: they answer for their addresses, resolve neighbours and ping, through separate sockets.
 //!
 //! `machine` is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. `host` is
 //! the worker that runs one machine per port. Nothing is configured on the kernel's interface.

@@ -1,6 +1,6 @@
 //! Assessment of a machine and its interfaces: usable back ends, problems and their remedies.
 //!
-//! Pure: it judges facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
+//! Pure: it judges facts that `packetrig_sys::facts` gathered. It does not query the kernel and changes nothing.
 
 use crate::packet::guard::GuardRefusal;
 use crate::packet::quiet::FRAME_CHANGING_OFFLOADS;
@@ -45,7 +45,7 @@ pub struct DoctorFinding {
     pub level: FindingLevel,
     /// The fact that was found.
     pub what: String,
-    /// What the user can do about the finding, if anything.
+    /// Remedy that the user can apply, if there is one.
     pub remedy: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
             before.join(", ")
         ),
         remedy: Some(format!(
-            "`packetrig doctor --restore {location}` restores it now, and the next run on it does so first"
+            "`packetrig doctor --restore {location}` restores it now; otherwise the next run on it does"
         )),
     }
 }
@@ -90,7 +90,8 @@ pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
             "{location} still accepts frames between own addresses (accept_local, route_localnet): a probe was killed before it could restore that"
         ),
         remedy: Some(format!(
-            "`packetrig doctor --restore {location}` restores it now, and so does the next probe of this machine when it ends"
+            "`packetrig doctor --restore {location}` restores it now; otherwise the next probe of this \
+            machine does when it ends"
         )),
     }
 }
@@ -137,7 +138,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     }));
     findings.extend(judge_sandbox(machine));
     findings.extend(judge_bridges(machine));
-    // A note and no problem: older kernels may work, but nobody has tried.
+    // This is a note and no problem: older kernels may work, but packetrig was not tested with them.
     if machine.version < MIN_TESTED_KERNEL {
         let what =
             format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
@@ -192,7 +193,7 @@ fn judge_bridges(machine: &MachineFacts) -> Option<DoctorFinding> {
             MachineSetting::Kernel { switch: KernelSwitch::BridgeFilter | KernelSwitch::BridgeFilterIpv6 }
         )
     };
-    // There is one switch for each version of IP.
+    // The kernel has one switch for each version of IP.
     let filters: Vec<String> = machine
         .hindering_settings
         .iter()
@@ -319,7 +320,8 @@ fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> Str
                 (_, false, _) => "xdp (generic: receives in the kernel's path, sends as af-xdp)",
                 (_, true, true) => "xdp (native: receives in the driver, sends live frames)",
                 (_, true, false) => {
-                    "xdp (native: receives in the driver; cannot send live frames at present, so sends as af-xdp)"
+                    "xdp (native: receives in the driver; cannot send live frames at present, so it sends \
+                    as af-xdp)"
                 }
             }
             .to_owned(),
@@ -343,7 +345,8 @@ fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> Str
 fn describe_timestamps(interface: &InterfaceFacts) -> &'static str {
     match interface.timestamping {
         Some(stamps) if stamps.rx_hardware => {
-            "the kernel timestamps arrivals; the card could do it, but packetrig does not use that yet"
+            "the kernel timestamps arrivals; the card could do it, but packetrig does not use the card's \
+            clock yet"
         }
         _ => "the kernel timestamps arrivals; the card cannot",
     }

@@ -9,7 +9,7 @@ pub enum Error {
     /// The interface looks like part of a production network.
     #[error(transparent)]
     Guard(#[from] crate::packet::guard::GuardRefusal),
-    /// The owner of the machine does not allow what a fleet requests.
+    /// The owner of the machine forbids an action that the fleet requests.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
     /// The plan does not fit these ports.

@@ -1,13 +1,13 @@
 //! The data plane: ports, workers, pacing, sending, receiving, capture.
 //!
-//! Two levels. *Frame level* ([`port::FrameTx`], [`port::FrameRx`]): batches of frames in and out. *Stream level*
-//! ([`stream::StreamTx`], [`stream::StreamRx`]): "send these streams on their schedules", "account these streams".
-//! Callers use the stream level only. A back end whose fast path never shows frames to user space implements the
-//! stream level itself; the others inherit [`sender::TestSender`] and [`receiver::TestReceiver`], the generic stream level
-//! over any frame level.
+//! Two levels. *Frame level* ([`port::FrameTx`], [`port::FrameRx`]): batches of frames in and out. *Stream
+//! level* ([`stream::StreamTx`], [`stream::StreamRx`]): "send these streams on their schedules", "account
+//! these streams". Callers use the stream level only. A back end whose fast path never shows frames to user
+//! space implements the stream level itself; every other back end inherits [`sender::TestSender`] and
+//! [`receiver::TestReceiver`], the generic stream level over any frame level.
 //!
-//! Threads, no async. In a hot loop nothing allocates, locks, logs or calls the kernel per frame.
-//! Time comes from the [`port::WorkerClock`] of the worker, so the same code runs in virtual time on the `sim` back end.
+//! Threads, no async. A hot loop does not allocate, lock or log, and it makes no system call per frame. Time comes from
+//! the [`port::WorkerClock`] of the worker, so the same code runs in virtual time on the `sim` back end.
 #![forbid(unsafe_code)]
 
 pub mod capture;

@@ -84,7 +84,7 @@ impl PortHold {
         self.quieted.switch_link(up)
     }
 
-    /// Returns the location of the interface, for sockets besides those of the test traffic.
+    /// Returns the location of the interface, for sockets besides the sockets of the test traffic.
     pub fn interface_site(&self) -> Result<PortSite, Error> {
         self.site.duplicate()
     }
@@ -120,9 +120,9 @@ pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<Interfac
     guard::permit_port(&netns, link.index, &location, confirmed)?;
     let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let request = quiet::InterfaceSettings { mtu: port.mtu };
-    // After guard and lock: nothing of the interface has been changed before, so a refusal leaves no trace.
+    // This comes after guard and lock: the interface has not been changed yet, so a refusal leaves no trace.
     let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, request)?;
-    // Read again: making it quiet may have changed the MTU and the flags.
+    // The link is read again, because making it quiet may have changed the MTU and the flags.
     let link = links.by_name(name)?;
     let site = PortSite {
         netns: netns.duplicate()?,
@@ -156,7 +156,7 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error>
     let InterfaceClaim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
     let mut rx_meter = claim.start_meter()?;
-    // In parallel: for each ring the kernel waits for an RCU grace period.
+    // The rings open in parallel: for each ring the kernel waits for an RCU grace period.
     let (rx, tx) = std::thread::scope(|scope| {
         let tx = scope.spawn(|| {
             TxRing::open_on_interface(netns, link.index, location, tx_options(link, options.largest))
@@ -185,7 +185,7 @@ pub(crate) fn longest_frame(link: &Link, largest: Option<FrameSize>) -> usize {
     // The kernel lets a frame with one VLAN tag be four bytes longer than its MTU allows.
     let limit = link.mtu + FRAME_BYTES_BEYOND_MTU - FrameSize::FCS + VLAN_TAG_BYTES;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
-    // At least the minimum Ethernet frame, which has 60 bytes without FCS.
+    // The size is at least the minimum Ethernet frame, which has 60 bytes without FCS.
     longest.max(60) as usize
 }
 

@@ -1,8 +1,8 @@
 //! The `pktgen` back end: the kernel's own packet generator sends, AF_PACKET rings receive.
 //!
-//! It is the reference for sending rates only: frames carry no test tag, so nothing but their number is measured;
-//! receivers count them as foreign frames, or as unnumbered ones where the headers match. Unsupported settings are
-//! refused by name before anything is sent.
+//! It is the reference for sending rates only: frames carry no test tag, so only their number is measured.
+//! Receivers count them as foreign frames, or as unnumbered ones where the headers match. Unsupported
+//! settings are refused by name before anything is sent.
 //!
 //! Differences from the plan, which become a caveat of the port: the generator begins up to 100 ms late, keeps whole
 //! nanoseconds between frames, writes a lifetime of 32 hops where the plan leaves it open, and begins ranges of
@@ -40,10 +40,10 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let opened = packet::open_port(port, options)?;
     let interface = &port.location.interface;
     let index = NamespaceLinks::open_in(&netns)?.by_name(interface)?.index;
-    // After `packet::open`, which has locked the interface.
+    // This comes after `packet::open`, which has locked the interface.
     let checksums = ChecksumOffload::switch_off(&netns, interface);
     let doubts = SendDoubts::default();
-    // After the rings are open, so that frames from before do not count.
+    // This comes after the rings are open, so that earlier frames do not count.
     let meter = InterfaceMeter::start(&netns, index)?;
     Ok(OpenPort {
         info: PortInfo {

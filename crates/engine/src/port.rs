@@ -42,9 +42,9 @@ impl<'a> RxFrame<'a> {
 
 /// The transmit half of a port.
 pub trait FrameTx: Send {
-    /// Offers up to `want` free slots, one after another, to `fill`, which writes a frame and returns its
-    /// length, or `None` to stop. Returns the number of slots filled; fewer than `want` means that the ring is
-    /// full or `fill` stopped.
+    /// Offers up to `want` free slots to `fill`, one after another. `fill` writes a frame and returns its
+    /// length, or returns `None` to stop. Returns the number of slots filled; fewer than `want` means that
+    /// the ring is full or `fill` stopped.
     fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
     /// Hands the filled slots to the kernel without waiting. Call it again while frames are pending.
     fn flush_frames(&mut self) -> Result<(), crate::Error>;
@@ -76,8 +76,8 @@ pub trait FrameRx: Send {
     fn expect_traffic(&mut self, expected: bool) {
         let _ = expected;
     }
-    /// Asks for only the frames that pass `program`; nothing sees or counts the others. Some that fail it may be given
-    /// anyway. Returns whether this port can do it.
+    /// Requests only the frames that pass `program`; the port neither delivers nor counts other frames. The
+    /// port may still deliver some frames that fail it. Returns whether this port can filter.
     fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, crate::Error> {
         let _ = program;
         Ok(false)

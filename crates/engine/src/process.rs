@@ -54,7 +54,7 @@ struct EngineInterface {
 pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> Result<OpenPort, Error> {
     let opened = packet::open_port(port, options)?;
     let site = opened.hold.interface_site()?;
-    // After the port: the engine starts in the namespace of an interface that is guarded and locked.
+    // This comes after the port: the engine starts in the namespace of an interface that is guarded and locked.
     let mut engine = EngineProcess::start(command, &site.netns)?;
     let hello = await_hello(&mut engine)
         .map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })?;

@@ -63,8 +63,8 @@ impl<R: FrameRx> TestReceiver<R> {
 impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn arm_receiver(&mut self, job: RxJob) -> Result<(), Error> {
         let mut job = job;
-        // A filter in front of the ring is possible only with a single capture: with two, each would miss the frames
-        // that only the other one wants.
+        // A filter before the ring is possible only with a single capture: with two captures, each would miss
+        // frames that only the other one wants.
         if let [tap] = &mut job.taps[..]
             && let Some(program) = tap.ring_filter()
             && self.port.filter_in_kernel(program)?

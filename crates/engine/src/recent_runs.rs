@@ -26,8 +26,8 @@ pub(crate) fn remember_run(run: &str, key: TagKey) -> Vec<EarlierRun> {
 }
 
 fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
-    // Read, change and write under one lock: without it the second of two runs that begin at once would overwrite the
-    // entry of the first.
+    // One lock covers reading, changing and writing: without it, the second of two runs that begin at once
+    // would overwrite the entry of the first.
     let _held = runtime_directory::hold_file(path);
     let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
@@ -40,7 +40,7 @@ fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
         recent.insert(0, RecentRun { run: run.to_owned(), key: key.0 });
         recent.truncate(MAX_RUNS);
         let bytes = serde_json::to_vec(&recent).unwrap_or_default();
-        // Best effort: without the file, frames of this run have no name in later ones.
+        // An error is ignored: without the file, frames of this run have no name in later runs.
         drop(runtime_directory::write_file(path, &bytes));
     }
     earlier

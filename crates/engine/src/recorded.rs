@@ -19,7 +19,7 @@ enum RecordedKind {
     Squeezed(zstd::Decoder<'static, BufReader<PartlyReadFile>>),
 }
 
-/// A file whose first bytes have been read already. They are stored, because a pipe delivers them only once.
+/// A file of which the first bytes were already read. They are stored, because a pipe delivers them only once.
 struct PartlyReadFile {
     begin: io::Cursor<Vec<u8>>,
     file: File,

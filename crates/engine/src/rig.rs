@@ -124,11 +124,12 @@ impl TestRig {
         places.set_locations(&mut plan);
         places.check_permit_before_open(&plan)?;
         if options.terms.steered {
-            // Before ports are opened: a plan that cannot be steered must not touch an interface.
+            // This check comes before ports are opened: a plan that cannot be steered must not touch an interface.
             steering::check_steerable(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;
-        // Only after all ports are open: a port may be the far end of another one's cable, which has no carrier before.
+        // This comes after all ports are open: a port may be the far end of another port's cable, which has
+        // no carrier before.
         for (_, port) in &mut open {
             port.hold.await_ready()?;
             port.hold.revise_info(&mut port.info);
@@ -137,14 +138,14 @@ impl TestRig {
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_sizes(&plan, &infos)?;
         let plan = bind_plan(plan, &places, &infos)?;
-        // Asked a second time, because shares of a link speed become frames per second only on open ports.
+        // This is asked a second time, because shares of a link speed become frames per second only on open ports.
         places.check_permit_of_open_ports(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
         let running_ports = set_up_ports(open, &plan.plan, options, &places)?;
         let steered_streams = options.terms.steered.then(|| vec![SteeredStreamState::default(); specs.len()]);
-        // Without steering they cannot be switched on later.
+        // Without steering, packetrig cannot switch them on later.
         let on = plan.plan.auto_start || !options.terms.steered;
         let mut rig = Self {
             plan,
@@ -226,7 +227,7 @@ impl TestRig {
             result.send.append(&mut sent.streams);
             all.push(sent);
         }
-        // Nobody may have asked before the end whether the senders were done.
+        // This is asked once more, because no caller may have asked before the end whether the senders were done.
         result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
         Ok(all)
     }
@@ -263,7 +264,7 @@ fn set_up_ports(
 ) -> Result<Vec<RunningPort>, Error> {
     let running = open.into_iter().map(|(port, open)| RunningPort::new(port, open, plan));
     let mut ports: Vec<RunningPort> = running.collect();
-    // Shared by all ports: two of them may want the same file name.
+    // All ports share this set of names: two ports may want the same file name.
     let mut files = Vec::new();
     for running in &mut ports {
         running.set_up_captures(plan, options, &mut files)?;

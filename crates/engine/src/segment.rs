@@ -90,7 +90,7 @@ impl StreamSegment {
         Some(self.at + self.time_left(self.index)?)
     }
 
-    /// Returns the rest of its time limit when frame `index` of the template is due.
+    /// Returns the remaining part of its time limit when frame `index` of the template is due.
     fn time_left(&self, index: u64) -> Option<Nanos> {
         let SendPattern::Within(length) = self.timeline.shape else { return None };
         Some(length.saturating_sub(since_first(&self.timeline, index)))

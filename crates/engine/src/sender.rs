@@ -95,7 +95,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
 
     /// Stops permanently if the lease has expired; checked when a frame is due.
     fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
-        // A waiting sender has nothing to stop, and its lease may be renewed before the next frame is due.
+        // A waiting sender sends nothing, and its lease may be renewed before the next frame is due.
         if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return;
         }
@@ -126,10 +126,12 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
             loop {
                 let mut top = due.peek_mut()?;
                 let Reverse((instant, index)) = *top;
-                // Read for every frame, although it costs about 30 ns: the value becomes the send time in the tag.
+                // The clock is read for every frame, although this costs about 30 ns: the value becomes the
+                // send time in the tag.
                 let now = clock.now();
                 let lane = &mut lanes[index];
-                // Also with frames due: a time limit ends the stream, and the rest is unsent.
+                // This comes first even if frames are due: a time limit ends the stream, and the remaining
+                // frames are unsent.
                 if lane.is_over(start, now) {
                     lane.counts.is_sending = false;
                     PeekMut::pop(top);
@@ -139,18 +141,18 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 if is_scheduled {
                     catch_up.update_lag(instant, now);
                 }
-                // The top of the heap is the earliest: if it has to wait, nothing else is due either.
+                // The top of the heap is the earliest lane: if it has to wait, all lanes have to wait.
                 let allowed = if is_scheduled { catch_up.schedule_time(now) } else { now };
                 if instant > allowed || stopped.is_some_and(|stopped| instant >= stopped) {
                     return None;
                 }
-                // The heap had only the time of the next look, because the file reader was behind. The frame's due time
-                // may be known now.
+                // The file reader was behind, so the heap had only the time of the next check. The frame's
+                // due time may be known now.
                 if lane.frames.was_next_unread() {
                     *top = Reverse((lane.next_due(start, now), index));
                     continue;
                 }
-                // Without a frame the batch ends: the reader of the file is behind. The lane keeps its place
+                // Without a frame the batch ends, because the file reader is behind. The lane keeps its place
                 // in the heap.
                 let len = lane.build_frame(*key, start, instant, now, slot)?;
                 if is_scheduled {
@@ -302,7 +304,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
         // The lanes leave the heap first, so that no frame is sent while unsent frames are counted.
         self.due.retain(|Reverse((_, lane))| !streams.contains(&lanes[*lane].spec.number));
         let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
-            // A stream that ended by itself was not cut short; after a lease, all streams were, when it expired.
+            // A stream that ended by itself was not cut short. A lease cuts all streams short when it expires.
             let stopped = lane.counts.is_sending.then_some(all_stopped.unwrap_or(now));
             lane.count_unsent_frames(start, stopped);
             (lane.spec.number, lane.counts.frames)

@@ -166,7 +166,7 @@ pub struct ClockSkew {
 impl ClockSkew {
     /// Returns the time that the far end's clock shows `at`.
     pub fn shown_time(self, at: MonoTime) -> MonoTime {
-        // In 128 bits: nanoseconds times drift may exceed 64.
+        // The product uses 128 bits: nanoseconds times drift may exceed 64 bits.
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
         let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
         MonoTime::from_nanos(clamp_to_u64(shown.max(0)))

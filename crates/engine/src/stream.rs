@@ -157,7 +157,7 @@ pub struct ReceivedFrames {
 /// A sender's record of its port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendingRecord {
-    /// Periods in which the sender was further behind its schedule than it may catch up at once.
+    /// Periods in which the sender was too far behind its schedule to catch up at once.
     pub stalls: Vec<PortEvent>,
     /// The most frames that it sent within short times; absent if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
@@ -191,7 +191,7 @@ impl ClockShift {
     /// Returns the time of the sender's clock when the receiver's shows `here`. Clocks with different origins may
     /// differ by any amount; times before the sender's origin become its origin.
     pub fn sender_time(&self, here: MonoTime) -> MonoTime {
-        // In 128 bits: a day in nanoseconds times a rate in parts per billion may exceed 64 bits.
+        // The product uses 128 bits: a day in nanoseconds times a rate in parts per billion may exceed 64 bits.
         let since = i128::from(here.as_nanos()) - i128::from(self.at.as_nanos());
         let offset = i128::from(self.offset_ns) + since * i128::from(self.rate_ppb) / 1_000_000_000;
         let there = i128::from(here.as_nanos()) - offset;
@@ -233,7 +233,7 @@ pub trait StreamTx: Send {
     }
 }
 
-/// Starts, pauses and changes streams individually while others continue.
+/// Starts, pauses and changes streams individually while other streams continue.
 pub trait SteeredSender {
     /// Stops sending these streams until their next segment. Returns the next number of each.
     fn hold_streams(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;

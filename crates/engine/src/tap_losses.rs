@@ -22,7 +22,7 @@ const TAP_LOSSES_DIRECTORY: &str = "tap-losses";
 const LOSS_FILE_EXTENSION: &str = ".json";
 /// Losses that are stored individually; beyond, the oldest are joined.
 const MAX_LOSSES: usize = 64;
-/// Interval at which a tap without losses updates its file.
+/// Interval at which a tap updates its file while it has no losses.
 const LOSS_FILE_UPDATE_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Time limit for a tap to report the time up to the run's end.
 const TAP_TIMEOUT: Nanos = Nanos::from_secs(2);
@@ -44,7 +44,7 @@ struct TapLossFile {
     tap: String,
     process: u32,
     began: MonoTime,
-    /// Time up to which its losses are known.
+    /// Time up to which the losses of the tap are known.
     told: MonoTime,
     /// Whether the tap ended in order. If so, it forwarded no frame after `told`.
     is_over: bool,
@@ -97,7 +97,7 @@ impl TapLossLog {
             join_oldest(&mut file.losses);
             self.lost = lost;
         }
-        // An older look takes back nothing of what is known.
+        // An older reading removes no known loss.
         file.told = file.told.max(looked);
         // A loss is written at once: a tap that is killed later has told it.
         if more > 0 || file.told >= self.written + LOSS_FILE_UPDATE_INTERVAL {
@@ -137,7 +137,7 @@ fn remove_old_files(directory: &Path, now: MonoTime) {
         let is_old =
             read_file(&path).is_none_or(|file| file.told + ENDED_TAP_FILE_LIFETIME < now || now < file.told);
         if is_old && !runtime_directory::is_held(&path) {
-            // Best effort: no run asks for the time of such a file.
+            // An error is ignored: no run asks for the time of such a file.
             drop(remove_files(&path));
         }
     }
@@ -250,8 +250,8 @@ fn add_tap_loss_caveats(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
                     time are in doubt"
             ),
             None => format!(
-                "tap {tap} on this machine does not tell what it lost after {from:.3} s: it was killed or stands still, and losses \
-                    since then are in doubt"
+                "tap {tap} on this machine reports no counts after {from:.3} s: it was killed or is \
+                stopped, so losses since then are in doubt"
             ),
         };
         let (doubt, subject) = (CaveatKind::TapLost, result.node.clone());

@@ -50,7 +50,7 @@ struct WorkerState<S> {
 /// Counts and the time that they are valid for.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedCounts<S> {
-    /// For a sender: everything sent by then is counted. For a receiver: nothing that arrived later is counted.
+    /// For a sender: all frames sent by then are counted. For a receiver: no frame that arrived later is counted.
     pub(crate) at: MonoTime,
     pub(crate) counts: S,
 }
@@ -227,7 +227,8 @@ fn run_worker<W: WorkerTask>(
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
 ) -> EndedWorker<W> {
-    // Best effort: without the right to it this is an ordinary thread, and the cost shows as late or lost frames.
+    // An error is ignored: without the right to it this is an ordinary thread, and the cost shows as
+    // late or lost frames.
     drop(sched::request_precedence());
     let mut since = clock.now();
     let Err(error) = work_until_quit(&mut work, clock, inbox, shared, (ready, &mut since)) else {
@@ -235,7 +236,7 @@ fn run_worker<W: WorkerTask>(
     };
     work.give_up();
     publish_counts(&work, clock.now(), shared);
-    // After the last counts, as when all work is done.
+    // This comes after the last counts, as at the end of all work.
     shared.done.store(true, Ordering::Release);
     answer_until_quit(&mut work, clock, inbox, shared);
     EndedWorker { work, fault: Some(WorkerFault { error, since }) }
@@ -262,10 +263,10 @@ fn work_until_quit<W: WorkerTask>(
             }
             Ok(WorkerCommand::Ask(request)) => {
                 let reply = request(work);
-                // Before the reply, so that the caller finds the effect in the published counts.
+                // This comes before the reply, so that the caller finds the effect in the published counts.
                 let published = publish_latest(work, clock, shared);
                 reply();
-                // After the reply: the caller gets its answer even if the counters cannot be read.
+                // The counters are read after the reply: the caller gets its answer even if reading fails.
                 published?;
             }
             Ok(WorkerCommand::Quit) | Err(TryRecvError::Disconnected) => return Ok(()),
@@ -273,18 +274,18 @@ fn work_until_quit<W: WorkerTask>(
         }
         let now = clock.now();
         let step = work.run_step(now)?;
-        // Only after a step: `start` promises that a receiver has read its ring once.
+        // This is set only after a step: `start` promises that a receiver has read its ring once.
         if let Some(ready) = ready.take() {
             ignore_closed(ready.send(()));
         }
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
-            // Before `done` is set: a reader that sees it then finds the last counts published.
+            // The counts are published before `done` is set: a reader that sees `done` then finds the last counts.
             publish_latest(work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
-            // From the present time: a worker that was held up leaves periods out and does not make up for them.
+            // The next time counts from now: a delayed worker skips periods and does not make up for them.
             publish_at = next_publication(now, W::PUBLISH_AFTER);
             publish_latest(work, clock, shared)?;
         }
@@ -325,8 +326,8 @@ fn wait_for_work<W: WorkerTask>(
     inbox: &Receiver<WorkerCommand<W>>,
     until: MonoTime,
 ) -> Result<Option<WorkerCommand<W>>, Error> {
-    // An order can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait ends a while
-    // before the next frame, and the exact wait of `idle` covers the rest.
+    // An order can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait
+    // ends shortly before the next frame, and `idle` waits for the exact time.
     let free = until.since(clock.now()).as_u64().saturating_sub(ORDER_WAIT_MARGIN.as_u64());
     if work.needs_only_orders() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
@@ -340,8 +341,9 @@ fn publish_latest<W: WorkerTask>(
     clock: &dyn WorkerClock,
     shared: &WorkerState<W::Counts>,
 ) -> Result<(), Error> {
-    // A sample compares senders with receivers, and nothing may seem to arrive before it is sent. So a sender's time is
-    // taken before its counts (all that was sent by then is in them), a receiver's after (nothing later is).
+    // A sample compares senders with receivers, and no frame may seem to arrive before it is sent. So a
+    // sender's time is taken before its counts, which then include all frames sent by that time. A receiver's
+    // time is taken after its counts, which then include no later frame.
     let before = clock.now();
     work.read_counters()?;
     let counts = work.current_counts();

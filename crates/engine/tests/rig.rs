@@ -374,7 +374,7 @@ fn failing_sender_keeps_counts_and_port_is_restored() {
     let mood = ChaosLevel { fail_at: Some(50), ..ChaosLevel::default() };
     let result = run_with_failure(&Trouble { mood, ..Trouble::default() }, Trouble::endless());
     let (caveats, events) = said_of_failure(&result);
-    assert_eq!(caveats, ["its sender stopped, and sent nothing more: injected failure of call 50"]);
+    assert_eq!(caveats, ["its sender stopped and sent no more frames: injected failure of call 50"]);
     assert_eq!(events, [(0, PortEventKind::PortFailed, true)]);
     assert!(result.send[0].counts.frames >= 50, "{:?}", result.send[0].counts);
     assert_eq!(result.receive.len(), 1);
@@ -396,7 +396,7 @@ fn failing_receiver_keeps_counts_while_sender_continues() {
     let result = run_with_failure(&Trouble { rx_mood, ..Trouble::default() }, bounded(300));
     let (caveats, events) = said_of_failure(&result);
     // Both ports have a receiver.
-    let text = "its receiver stopped, and counted nothing more: injected failure of call 20";
+    let text = "its receiver stopped and counted no more frames: injected failure of call 20";
     assert_eq!(caveats, [text, text]);
     let kind = PortEventKind::PortFailed;
     assert_eq!(events, [(0, kind, false), (1, kind, false)]);

@@ -4,8 +4,8 @@
 //!
 //! With `kept`, ports stay open between the runs.
 //!
-//! Two ports with a cable between them. Each run sends for 0.1 s at 1000 frames/s and drains for 20 ms. A run whose frames do not
-//! all arrive is an error, so that nothing is fast because it does less.
+//! Two ports with a cable between them. Each run sends for 0.1 s at 1000 frames/s and drains for 20 ms. A run
+//! that loses frames is an error: otherwise a run could look fast because it does less work.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use packetrig_fleet_io::{EnginePlane, LocalExecutor, RunExecutor, RunOptions, run_on};

@@ -1,7 +1,7 @@
 //! The loop around the agent machine: messages in, orders to the data plane, replies and samples out.
 //!
-//! On one machine that is all. In a fleet the node's [`NodeMembership`] stands beside it; only this module uses its clocks, leases
-//! and spool, and passes them on.
+//! On one machine there is nothing else. In a fleet the node's [`NodeMembership`] stands beside it; only this
+//! module uses its clocks, leases and spool, and passes them on.
 
 use crate::blame::fault_of;
 use crate::error::{Error, best_effort};
@@ -27,8 +27,8 @@ mod changes;
 mod steps;
 mod turns;
 
-/// Asks the senders and not the lease: it may have been renewed since it stopped them, or have run out after they had
-/// ended by themselves.
+/// Asks the senders and not the lease: the controller may have renewed the lease after the senders stopped,
+/// or it expired after the senders ended by themselves.
 fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
     let sent = plane.sent_totals()?;
     let lease_ended = plane.lease_ended()?;
@@ -94,7 +94,7 @@ struct AgentShell<'a, E> {
     plane: Option<Box<dyn DataPlane>>,
     /// The part of the run on this node. Membership and plane get it from here and read no document themselves.
     plan: Option<NodePlan>,
-    /// A plane that is finished and not yet closed: closing takes a while, and the result need not wait for it.
+    /// A plane that is finished but not yet closed: closing takes some time, and the result need not wait for it.
     finished: Option<Box<dyn DataPlane>>,
     /// The plane's receivers are at work: they serve a further attempt as they are.
     is_armed: bool,
@@ -174,15 +174,14 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.feed_event(AgentEvent::Command(head, command));
             }
             (MessageBody::Command(head, command), Some(member)) => {
-                // The controller's times become this node's here; the machine knows one clock only.
+                // The controller's times are converted to this node's clock here; the machine knows only one clock.
                 let command = member.with_local_times(command);
                 self.feed_event(AgentEvent::Command(head, command));
             }
-            // Without a fleet there are no leases: the agent gives up when its
-            // controller has been silent for long.
+            // Without a fleet there are no leases: the agent gives up after a long silence of its controller.
             (MessageBody::Granted(head, grant), Some(_)) => self.feed_event(AgentEvent::Granted(head, grant)),
             (MessageBody::RollCall(call), Some(_)) => self.send_hello(Some(call)),
-            // Fits that are meant for another run would shift the streams of this one.
+            // Clock fits of another run would shift the streams of this run.
             (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.clock_shifts(fits);
                 // A node that has finished measures no latency any more.
@@ -236,7 +235,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.plane = None;
                 self.plan = None;
                 self.pulse = None;
-                // After the plane: no sender is left when the supervisor stops watching.
+                // This comes after the plane: when the supervisor stops watching, no sender is left.
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave_run);
                 return Ok(Self::failure_event(left));
             }
@@ -290,11 +289,12 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             return;
         }
         let Some(plane) = self.plane.as_mut() else { return };
-        // Counted from now and not from the due time: after a delay there are no samples to catch up with.
+        // The time counts from now and not from the due time: after a delay there are no samples to catch up with.
         self.sample_at = now() + SAMPLE_INTERVAL;
         match plane.sample_counts() {
             Ok(sample) => {
-                // Kept beside the reports, each second: after a crash the spool's last sample is all that is left of this node's counts.
+                // The sample is stored each second, separately from the reports: after a crash, only the
+                // spool's last sample has this node's counts.
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.store_sample(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.report_at) {
                     self.report_at = now() + self.report_every.saturating_sub(HALF_SAMPLE_INTERVAL);
@@ -310,7 +310,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn post_to_controller(&mut self, body: MessageBody) {
-        // A controller that is gone is noticed by its silence; there is no one to report the failure to.
+        // The silence of a dead controller is noticed elsewhere; there is nobody to report the failure to.
         best_effort(self.endpoint.post_message(&NodeName::controller(), body));
     }
 

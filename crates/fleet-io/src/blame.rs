@@ -41,7 +41,7 @@ impl FetchError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Refused(_) | Self::Silent | Self::Differs => Blame::Peer,
-            // The command ends with the exit code of a signal; nothing failed.
+            // The user's signal ended the command, and nothing failed: it ends with the exit code of a signal.
             Self::Interrupted => Blame::World,
             Self::Fabric(error) => error.blame(),
             Self::File { source, .. } => Blame::from_io(source),

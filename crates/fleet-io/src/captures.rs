@@ -1,4 +1,4 @@
-//! Sends a node's captures to the fleet's operator, in ranges, in a thread of its own.
+//! Sends a node's captures to the fleet's operator, in ranges, on a separate thread.
 //!
 //! Invariant: only files in the directory of captures are read. No more bytes of a run's captures leave the node than its owner allows,
 //! here and through the spool together. A file is read one range at a time.
@@ -64,7 +64,7 @@ impl Drop for CaptureServer {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // Nothing depends on the thread any more, even if it has panicked.
+            // The thread's result is not needed any more, even if the thread panicked.
             best_effort(thread.join());
         }
     }
@@ -115,12 +115,12 @@ impl CaptureDirectory {
         // Size and time of the last write: ranges of two versions of a file must not be put together.
         let identity = file_identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first range counts the whole file; a file counts once, however often it is asked for.
+        // Only the first range counts the file, so a file counts once, however many ranges are requested.
         allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
         // The spool counts with the same allowance, and reading a range may have to wait for the disk.
         drop(allowance);
         let bytes = match question.request {
-            // A question may ask for more, but one range is all that memory and message are made for.
+            // A request may ask for more bytes, but memory and message have room for one range only.
             CaptureRequest::Range { offset, length } => {
                 read_range(&opened, offset, length.min(MAX_RANGE_BYTES))
             }

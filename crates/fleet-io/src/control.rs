@@ -1,7 +1,7 @@
 //! Runs the loop around the controller machine: messages and events go in, messages and run events come out.
 //!
-//! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunServices`] does the rest (records, collected
-//! results, clocks).
+//! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunServices`]
+//! handles records, collected results and clocks.
 
 use crate::agent::now;
 use crate::clock;
@@ -23,10 +23,10 @@ const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(2);
 /// Wait for a record, which is usually saved within this time. After that the loop reads messages again.
 const RECORD_SAVE_WAIT: Nanos = Nanos::from_millis(10);
 
-/// Delay of one loop iteration from which on the process counts as stopped in between.
+/// If one loop iteration is delayed by this much, the process counts as stopped during it.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 
-/// Called with the events of a run, on a thread of their own where the run has senders: it may wait for a terminal.
+/// Receives the events of a run; if the run has senders, on a separate thread: the function may wait for a terminal.
 pub type RunEventCallback<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 
 /// The user's side of a run.
@@ -62,18 +62,18 @@ pub(crate) trait RunServices {
     fn clock_fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
-    /// Returns the command with only those parts that concern this node.
+    /// Returns the command with only the parts that concern this node.
     fn share_for_node(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
     /// Returns the reply without statements that this node may not make.
     fn filter_reply(&self, _from: &NodeName, reply: NodeReply) -> NodeReply {
-        // On one machine all nodes are this program.
+        // On one machine this program acts for all nodes.
         reply
     }
     /// Begins to save the record that a later controller needs of the run. The caller asks for the outcome before the next record comes.
     fn save_record(&mut self, _record: RunRecord) {
-        // On one machine a run ends with its process: no later controller would read it.
+        // On one machine a run ends with its process: no later controller would read the record.
     }
     /// Returns the state of the latest record, as far as it is known within this time.
     fn await_record_state(&mut self, _within: Nanos) -> Result<RecordState, Error> {
@@ -157,7 +157,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let here = now();
             let stood_still = here.since(heard).saturating_sub(turn);
             heard = here;
-            // A process that stood still has not received its nodes' messages: their silence during that time means nothing.
+            // A process that was stopped has not received its nodes' messages: their silence during that time means nothing.
             if stood_still > STANDSTILL_THRESHOLD {
                 self.feed_event(ControllerEvent::StoodStill(stood_still))?;
             }
@@ -167,7 +167,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 self.emit_event(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
-        // Without its last record a later controller would take this run for unfinished and end it again.
+        // Without the last record, a later controller would see an unfinished run and end it again.
         while self.is_recording {
             self.perform_waiting_actions(RECORD_SAVE_WAIT)?;
         }
@@ -278,12 +278,12 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         head: MessageHead,
         command: NodeCommand,
     ) -> Option<ControllerEvent> {
-        // Before CONFIRM: a receiver must know the senders' clocks when their first frames come.
+        // This comes before CONFIRM: a receiver must know the senders' clocks when their first frames arrive.
         if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.services.clock_fits(&to)) {
             self.post_message(&to, MessageBody::Clocks(head.clone(), fits));
         }
         let command = match self.services.share_for_node(&to, command) {
-            // A node gets a key of its own, made from the controller's: the key of one node cannot move the clock of another.
+            // A node gets its own key, made from the controller's key: the key of one node cannot move the clock of another.
             NodeCommand::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::with_node_key(&server, &to));
                 NodeCommand::Prepare(own)
@@ -297,7 +297,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     }
 
     fn post_message(&mut self, to: &NodeName, body: MessageBody) {
-        // A node that is gone is noticed by its silence, or because its thread has ended.
+        // The controller notices a dead node by its silence, or because its thread has ended.
         best_effort(self.endpoint.post_message(to, body));
     }
 

@@ -1,5 +1,5 @@
-//! Starts of a plan that failed because the message reached some nodes too late, as happens on a busy machine. The plan is begun again as
-//! another run, a few times at most, and the report of the run that started names the others.
+//! Starts of a plan that failed because the message reached some nodes too late, as happens on a busy machine. The plan starts again as
+//! another run, a few times at most. The report of the run that started names the failed starts.
 
 use crate::error::Error;
 use crate::open_run::OpenRun;
@@ -19,7 +19,7 @@ pub struct EarlierStarts {
 impl EarlierStarts {
     /// Returns whether the plan is begun again if this start fails, too.
     pub fn may_retry_start(&self, operator: &dyn RunOperator) -> bool {
-        // The start that this is asked about is not among `runs` yet.
+        // `runs` does not yet contain the current start.
         self.runs.len() + 1 < MAX_PLAN_STARTS && !operator.is_interrupted()
     }
 
@@ -46,7 +46,7 @@ impl EarlierStarts {
                 earlier.len() + 1,
                 earlier.join(" and of ")
             ),
-            // The earlier starts sent nothing, so they say nothing against the counts of this one.
+            // The earlier starts sent nothing, so they put no count of this run in doubt.
             matters: false,
         };
         report.caveats.push(caveat.clone());

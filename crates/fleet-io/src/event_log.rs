@@ -1,5 +1,5 @@
-//! Events of the log about a run: what its controller decides, and what becomes of it on a node. The field `run` is the same on all
-//! machines.
+//! Log events about a run: the decisions of its controller, and the states of the run on a node. The field
+//! `run` is the same on all machines.
 
 use packetrig_fleet::agent::{AgentAction, AgentEvent};
 use packetrig_fleet::message::{MessageHead, NodeCommand};
@@ -51,7 +51,7 @@ pub(crate) fn log_agent_event(head: Option<&MessageHead>, event: &AgentEvent) {
     }
 }
 
-/// Logs what a node does next.
+/// Logs the next action of a node.
 pub(crate) fn log_agent_action(head: Option<&MessageHead>, action: &AgentAction) {
     let run = run_of(head);
     match action {

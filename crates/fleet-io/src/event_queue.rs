@@ -1,8 +1,8 @@
-//! Passes the events of a run to its user on a thread of its own. The control loop renews the leases of nodes, and a slow terminal or a
-//! full pipe must not delay that.
+//! Passes the events of a run to its user on a separate thread. The control loop renews the leases of nodes,
+//! and a slow terminal or a full pipe must not delay that.
 //!
-//! Invariant: events are delivered in their order. Only samples of counts are left out, while too many wait; they are cumulative, so
-//! the next one has all that an earlier one had.
+//! Invariant: events are delivered in their order. Only samples of counts may be left out while too many
+//! wait. Samples are cumulative, so a later one has all counts of an earlier one.
 
 use crate::control::RunEventCallback;
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub(crate) fn with_event_thread<T>(
             .spawn_scoped(scope, || queue.deliver_all(on_event))
             .map_err(Error::Thread)?;
         let done = {
-            // Also when the work panics: otherwise the reader would wait for ever.
+            // This happens after a panic of the work, too: otherwise the reader would wait for ever.
             let _closed = CloseOnDrop(&queue);
             work(&queue)
         };
@@ -80,7 +80,7 @@ const fn is_sample(event: &RunEvent) -> bool {
 
 impl EventQueue {
     fn lock_state(&self) -> MutexGuard<'_, QueueState> {
-        // It is consistent between any two statements, so a panic leaves it whole.
+        // The value is consistent between any two statements, so a panic cannot damage it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,7 @@ impl EventQueue {
             state.make_room_for_sample();
         }
         state.events.push_back(event.clone());
-        // Only one thread reads.
+        // There is only one reading thread.
         self.changed.notify_one();
     }
 

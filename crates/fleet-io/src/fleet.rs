@@ -1,7 +1,7 @@
 //! This process as one of a fleet's controllers: runs on many nodes, through the same controller machine as on one.
 //!
-//! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetExecutor`] is dropped. It leads the nodes
-//! of its run, as long as that takes; other controllers lead others.
+//! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetExecutor`] is
+//! dropped. It leads the nodes of its run until the run has ended; other controllers lead other nodes.
 //!
 //! Invariant: no message goes to a node under an epoch that another controller has taken over.
 
@@ -87,7 +87,7 @@ pub struct ControllerConfig {
     pub policies: RunPolicies,
     /// The nodes that belong to the fleet.
     pub roster: FleetRoster,
-    /// Takes in results of all runs that have no controller, and not only of those in its store.
+    /// Collects the results of all runs without a controller, not only of the runs in its store.
     pub reads_all_runs: bool,
 }
 
@@ -107,9 +107,10 @@ pub struct FleetExecutor<F: Fabric> {
     members: FleetMembers,
     /// Observations of other controllers' terms.
     watch: TermWatch,
-    /// The run for which this controller leads its nodes.
+    /// The run in which this controller leads its nodes.
     led: Option<LedRun>,
-    // Dropped in this order: no clock is answered and no result stored any more when the nodes are given back.
+    // The fields are dropped in this order: when the nodes are given back, no clock is answered and no result
+    // stored any more.
     responder: ClockResponder,
     collector: SegmentCollector,
     leadership: FleetLeadership,
@@ -120,7 +121,7 @@ pub struct FleetExecutor<F: Fabric> {
     roster: FleetRoster,
     round_trips: RoundTrips,
     retention: NodeRetention,
-    /// Times in which the latest runs' nodes acknowledged a commit.
+    /// Times that the nodes of the latest runs needed to acknowledge a commit.
     commits: CommitTimes,
 }
 
@@ -134,13 +135,13 @@ pub struct InheritedRun {
     pub on_hand: Vec<StoredPart>,
 }
 
-/// What happens to the nodes of a run at its end.
+/// The fate of a run's nodes at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRetention {
-    /// They are given back.
+    /// The nodes are given back.
     GiveBack,
-    /// They stay led if the start came too late for some of them, because the same plan is begun again. Otherwise another controller could
-    /// take them in between, and the plan would not run at all.
+    /// The nodes stay led if the start came too late for some of them, because the same plan starts again.
+    /// Otherwise another controller could take the nodes in between.
     KeepAfterLateStart,
     /// They stay led for the next run, and may keep their ports open this long.
     Keep { ports: Nanos },
@@ -164,7 +165,7 @@ impl NodeRetention {
     }
 }
 
-/// A run whose nodes are led.
+/// A run with the nodes that this controller leads for it.
 #[derive(Debug)]
 struct LedRun {
     run: RunId,
@@ -193,7 +194,7 @@ where
         let mut members = FleetMembers::default();
         let mut roster = config.roster;
         let mut round_trips = RoundTrips::default();
-        // The call comes before the recall: nodes that answer describe themselves, and only the others are taken from the roster.
+        // The call comes before the recall: nodes that answer describe themselves, and the roster describes only the other nodes.
         round_trips.ask_all_nodes(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.save_members(&members);
         roster.restore_nodes(&mut members);
@@ -224,8 +225,8 @@ where
         })
     }
 
-    /// Sets what happens to the nodes of a run at its end, from now on. Nodes that stay led are given back when a run needs others, or
-    /// this is dropped.
+    /// Decides what happens to the nodes of later runs when they end. Nodes that stay led are given back when
+    /// a run needs other nodes, or when this value is dropped.
     pub const fn retain_nodes(&mut self, retention: NodeRetention) {
         self.retention = retention;
     }
@@ -236,7 +237,7 @@ where
         Ok(self.members.member_rows(now()))
     }
 
-    /// Ports of the fleet with a label, also those of absent nodes.
+    /// Ports of the fleet with a label, including ports of absent nodes.
     pub fn count_labelled_ports(&self, label: &str) -> usize {
         places::count_labelled_in_fleet(label, &self.members)
     }
@@ -330,7 +331,7 @@ where
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&nodes), options.drain);
         let limits = self.commits.shorten_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
-        // This has the controller's own key. Each node gets one of its own when the command is sent.
+        // This command has the controller's own key. Each node gets its own key when the command is sent.
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
         // One controller answers all questions for leases, so each of many nodes asks more rarely.
@@ -346,7 +347,7 @@ where
             ..run_preparation(document, options)
         };
         let senders = StreamSenders::from_plan(document.plan(), &preparation.places);
-        // A change of a steered run refers to the whole plan, so every node needs all of it.
+        // A change of a steered run refers to the whole plan, so every node needs the whole plan.
         let shares = (!steered).then(|| NodeShares::from_plan(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
@@ -354,13 +355,13 @@ where
         let has = RunStartingState { shares, senders, reads_results: true, ..RunStartingState::default() };
         let conducted = self.conduct_run(machine, has, user);
         let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());
-        // The nodes are free for others also when the run has failed.
+        // The nodes become free for other runs, even if the run has failed.
         if !self.retention.must_keep_nodes_after(outcome, steered) {
             self.return_node_leads();
         }
         let ControlledRun { controller, times } = conducted?;
         match controller.outcome() {
-            // Only a run that started everywhere shows that its lead was long enough.
+            // Only a run that started on every node shows that its lead time was long enough.
             Some(RunOutcome::Complete { .. }) => self.commits.add_run(&times),
             _ => self.commits.forget_all_commit_times(),
         }
@@ -382,7 +383,8 @@ struct RunStartingState {
     on_hand: Vec<StoredPart>,
     shares: Option<NodeShares>,
     senders: StreamSenders,
-    /// Its results are taken in here. The results of a run that is only released wait for the catalogue that began it.
+    /// The controller collects the results of the run. The results of a run that is only released wait for
+    /// the catalogue that began it.
     reads_results: bool,
     /// Its record is not changed.
     writes_no_record: bool,

@@ -1,5 +1,5 @@
-//! A node's shell: performs on the data plane what the agent machine asks, and [`run_local`], which runs a plan on one
-//! machine with one controller and one agent over the local fabric.
+//! Runs a node: performs the actions that the agent machine requests on the data plane. [`run_local`] runs a
+//! plan on one machine with one controller and one agent over the local fabric.
 //!
 //! It decides nothing: `fleet` decides when to arm, start, stop or give up, and `engine` how.
 //!

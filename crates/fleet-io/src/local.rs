@@ -26,8 +26,8 @@ use std::thread::{Builder, ScopedJoinHandle, scope};
 
 /// Longest wait for a message, and so for the user's stop.
 const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(20);
-/// Time for which the agent works for a silent controller. In one process silence means that its thread gets no processor; a controller
-/// that is gone ends the agent at once.
+/// Time for which the agent continues while its controller is silent. In one process, silence means that the
+/// controller's thread gets no processor; a controller that ends stops the agent at once.
 const SILENCE_TIMEOUT: Nanos = Nanos::from_secs(600);
 
 /// Options of a run beside its plan.
@@ -59,9 +59,9 @@ pub fn run_local(
     run_on(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
 }
 
-/// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end;
-/// `on_event` gets the events on a thread of its own; while it waits for something, samples of counts may be left out. The report comes
-/// also when the run was stopped or is partial; an error means that it never started.
+/// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end.
+/// `on_event` gets the events on its own thread; if it is slow, samples of counts may be left out. A stopped or partial run also
+/// returns a report; an error means that the run never started.
 pub fn run_on(
     executor: &mut dyn RunExecutor,
     document: &str,
@@ -180,7 +180,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
             // An agent that has ended does not answer any more; its handle shows that at once.
             let mut services = OneThread(agent);
             let ended = control_run(machine, &mut endpoint, &mut services, user);
-            // Also when the loop has failed: the agent's thread is joined either way.
+            // This happens after a failure of the loop, too: the agent's thread is joined in any case.
             over.store(true, Ordering::Release);
             let failure = services.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
             let ControlledRun { controller, times } = ended?;

@@ -1,5 +1,5 @@
-//! Duties of an agent of a fleet beside its part in a run: it sends hellos, keeps its lease where its senders see it, compares clocks, and
-//! keeps results until they are collected.
+//! Duties of a fleet's agent besides its part in a run: it sends hellos, stores its lease for its senders,
+//! compares clocks, and keeps results until they are collected.
 //!
 //! The agent machine decides about the run. The rig, which opens the ports, checks plans against the owner's limits.
 //!
@@ -103,7 +103,7 @@ impl NodeMembership {
         }
     }
 
-    /// The node's hello: its description, with what only the agent knows.
+    /// The node's hello: its description, and the facts that only the agent knows.
     pub(crate) fn build_hello(
         &mut self,
         epoch: u64,
@@ -146,7 +146,8 @@ impl NodeMembership {
         if !refusals.is_empty() {
             return Err(Error::NotPermitted(refusals));
         }
-        // Before anything is opened: senders of this run may send only once the controller has renewed a lease for it.
+        // This comes before any port is opened: senders of this run may send only once the controller has
+        // renewed a lease for this run.
         self.gate.shut_now();
         self.slept = suspended_time();
         self.start = None;
@@ -179,7 +180,7 @@ impl NodeMembership {
         Ok(())
     }
 
-    /// Begins a further attempt on the same ports: results are kept for that one from now on.
+    /// Starts a further attempt on the same ports: from now on, results are kept for that attempt.
     pub(crate) fn begin_attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
         if self.uplink.keeps_attempt(head) {
             return Ok(());
@@ -285,12 +286,12 @@ impl NodeMembership {
     /// Extends the lease: until then senders may send and emulated interfaces may answer.
     pub(crate) fn extend_lease(&self, until: MonoTime) -> Result<(), Error> {
         self.gate.extend_until(until, self.slept);
-        // Before the start of senders the supervisor has nothing to watch.
+        // Before senders start, the supervisor has nothing to watch.
         if self.is_sending { self.write_deadline(self.gate.deadline()) } else { Ok(()) }
     }
 
-    /// Begins the supervisor's watch: senders may be at work from here on, as long as the lease holds. A node that only waits for its start
-    /// has nothing that a supervisor would have to stop, however long it waits.
+    /// Starts the supervisor's watch: from here on, senders may be active while the lease is valid. A node
+    /// that waits for its start needs no watch.
     pub(crate) fn begin_sending(&mut self) -> Result<(), Error> {
         self.is_sending = true;
         self.write_deadline(self.gate.deadline())
@@ -341,7 +342,7 @@ impl NodeMembership {
     pub(crate) fn leave_run(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
-        // A journal without a sample says nothing, so it is discarded.
+        // A journal without a sample has no information, so it is discarded.
         self.uplink.leave_run(self.is_kept)?;
         self.stop_watching()
     }

@@ -21,15 +21,15 @@ pub struct OpenRun {
     outcome: RunOutcome,
     times: RunTimes,
     results: Vec<NodeResult>,
-    /// Time at which the report was written first, nanoseconds since 1970 (UTC).
+    /// Time at which the report was first written, nanoseconds since 1970 (UTC).
     written_at: u64,
     /// A caveat for each result that came later.
     notes: Vec<Caveat>,
 }
 
 impl OpenRun {
-    /// Keeps the state of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its
-    /// report stays as it is.
+    /// Keeps the state of a run that has ended with missing results. `None` for a steered run: its plan does
+    /// not record the user's actions, so its report stays as it is.
     pub(crate) fn from_ended(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
         let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
@@ -129,8 +129,8 @@ impl OpenRun {
     }
 }
 
-/// Replaces the reason that a node's result is missing: it has come since. What the reason adds, such as that the machine was
-/// overloaded, stays.
+/// Replaces the reason for a node's missing result, because the result has now come. Details of the reason
+/// stay, for example that the machine was overloaded.
 fn replace_missing(reason: &mut String, node: &NodeName, text: &str) {
     let missing = format!("node {node}: {RESULT_MISSING}");
     if let Some(added) =

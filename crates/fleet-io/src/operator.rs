@@ -20,20 +20,21 @@ pub trait RunOperator: Send + Sync {
 
 pub type SharedOperator = Arc<dyn RunOperator>;
 
-/// Makes a decision function for nodes that others hold: it waits until the user ends it, but for a controller at work only if `waits`.
-/// The first call names those nodes.
+/// Returns the function that decides about nodes that other controllers hold: it waits until the user ends it. If a running controller
+/// holds a node, it waits only if `waits` is set. The first call names those nodes.
 pub(crate) fn waiting_policy(
     operator: &dyn RunOperator,
     waits: bool,
 ) -> impl FnMut(&HeldNodes) -> HeldNodesDecision {
     let mut is_reported = false;
     move |held| {
-        // If no living controller is among them, it always waits: in a few seconds it is clear whether the others are dead.
+        // If none of the controllers is known to be running, it always waits: within a few seconds it is
+        // clear whether they are dead.
         let is_at_work = held.values().any(|held| held.state == TermState::Alive);
         if is_at_work && !waits {
             return HeldNodesDecision::GoWithout;
         }
-        // This is called at every look, several times a second, and the names are needed once.
+        // Every look calls this function, several times a second, but the names are needed only once.
         if !std::mem::replace(&mut is_reported, true) {
             for (node, held) in held {
                 operator.remark(format_args!("waiting: node {node} {}", held.lead));

@@ -30,7 +30,7 @@ pub trait PlaneSource {
         plan: Arc<Plan>,
     ) -> Result<PreparedPlane, Error>;
 
-    /// Called again and again while there is no run: closes ports that were kept for a next run which has not come in time.
+    /// Called repeatedly while there is no run: closes ports that were kept for a next run that did not come in time.
     fn close_unused(&mut self, _now: MonoTime) {}
 }
 
@@ -39,12 +39,12 @@ pub trait PlaneSource {
 pub struct EnginePlane {
     /// The machine as it is lent to a fleet; `None`: the plan is its user's own.
     lent: Option<LentMachine>,
-    /// The program that sends with back end `process`. It is not part of a preparation, so that no message can name a
-    /// program to start.
+    /// The program that sends with back end `process`. It is not part of a preparation, so that no message
+    /// can name a program to start.
     engine: Option<EngineCommand>,
     /// Ports that stay open between runs.
     kept: Option<KeptPorts>,
-    /// Time for which they stay open on a lent machine.
+    /// Time for which the ports stay open on a lent machine.
     keeping: KeepingTime,
 }
 
@@ -176,8 +176,8 @@ impl EnginePlane {
     }
 
     /// Keeps ports on AF_PACKET rings open after a run, for the next one that asks for the same: opening and closing them takes longer than
-    /// a short trial. Between runs their interfaces stay locked and quiet. They are given back when this and its clones are dropped, and
-    /// those that a run does not use when it begins.
+    /// a short trial. Between runs their interfaces stay locked and quiet. The ports close when this value and its clones are dropped. When
+    /// a run begins, the ports that it does not use close as well.
     #[must_use]
     pub fn keeping_ports(self) -> Self {
         Self { kept: Some(KeptPorts::default()), ..self }
@@ -189,7 +189,7 @@ impl EnginePlane {
             return self.kept.clone();
         }
         let wanted = preparation.keep_ports_ns.min(MAX_PORT_KEEPING_TIME);
-        // A run that keeps nothing uses no kept port either, so their owner gets the interfaces back.
+        // A run that keeps no ports also uses no kept ports, so their owner gets the interfaces back.
         if wanted == Nanos::ZERO {
             self.close_kept_ports();
             return None;
@@ -218,7 +218,8 @@ impl PlaneSource for EnginePlane {
         if let Some(probes) = plan.probes.clone() {
             let lent = self.lent.as_ref().ok_or_else(not_lent_error)?;
             let plane = ProbePlane::prepare_probes(preparation, &plan, probes, lent)?;
-            // It takes no interface for itself: it sends and receives beside the kernel, with the kernel's addresses.
+            // The run does not take the interface for itself: it sends and receives beside the kernel, with
+            // the kernel's addresses.
             return Ok((Box::new(plane), Vec::new()));
         }
         let options = match &self.lent {

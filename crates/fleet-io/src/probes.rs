@@ -6,10 +6,11 @@
 //!  start_at  every sender counts its departure times from T
 //!  finish    senders, then reflectors end; the results of both become the node's result
 //! ```
-//! It goes through the same states as the rig that sends streams, so leases, barriers and the collection of results are the same.
+//! It passes through the same states as the rig that sends streams, so leases, barriers and the collection of
+//! results are the same.
 //!
-//! Invariant: nothing is sent to an address that the permit for probes and the owner's file do not both allow; senders and reflectors look at
-//! the gate of the lease themselves.
+//! Invariant: a probe goes only to addresses that both the permit for probes and the owner's file allow.
+//! Senders and reflectors check the gate of the lease themselves.
 
 mod findings;
 mod prepare;
@@ -76,7 +77,7 @@ pub(crate) struct ProbePlane {
 }
 
 impl ProbePlane {
-    /// Checks everything that is asked of this node against the owner's permits. Opens nothing.
+    /// Checks everything that this node is asked to do against the owner's permits. Opens nothing.
     pub(crate) fn prepare_probes(
         preparation: &RunPreparation,
         plan: &Plan,
@@ -169,7 +170,7 @@ impl DataPlane for ProbePlane {
     }
 
     fn stop_senders(&mut self) {
-        // Before the senders are stopped: a stop after their end interrupts nothing.
+        // This is read before the senders are stopped: a stop after their end interrupts nothing.
         self.is_interrupted |= !self.senders_done();
         self.senders.iter().for_each(RunningSender::stop_sending);
     }
@@ -180,10 +181,10 @@ impl DataPlane for ProbePlane {
         let started = self.started.unwrap_or_else(now);
         let mut sent = self.end_senders();
         sent.lines.append(&mut self.failed);
-        // Lines end in the order of their senders, and failed ones come last; the report has the order of the plan.
+        // Lines end in the order of their senders, and failed lines come last; the report has the order of the plan.
         sent.lines.sort_by_key(|row| row.line);
         let mut reflected = Vec::new();
-        // Last: probes of other nodes may arrive while the own senders end.
+        // Reflectors stop last: probes of other nodes may arrive while this node's senders end.
         for reflector in self.reflectors.drain(..) {
             reflected.extend(reflector.stop_and_join()?);
         }

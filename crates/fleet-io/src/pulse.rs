@@ -55,8 +55,9 @@ pub(crate) fn standstill_caveat(
             when(worst.from)
         ),
     };
-    let text =
-        format!("its program did not run {times}: frames may have been lost or stamped late meanwhile");
+    let text = format!(
+        "its program did not run {times}: frames may have been lost or stamped late during that time"
+    );
     Some(Caveat { doubt: CaveatKind::StoodStill, subject: format!("node {node}"), text, matters: true })
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct ProcessPulse {
 impl ProcessPulse {
     pub(crate) fn start_watching() -> Result<Self, Error> {
         let found = Arc::new(Mutex::new(Vec::new()));
-        // Nothing is ever sent through it: the thread waits for its end.
+        // No message is ever sent through this channel: the thread only waits for the end of the channel.
         let (quit, until_told) = bounded(0);
         let findings = Arc::clone(&found);
         let thread = Builder::new()

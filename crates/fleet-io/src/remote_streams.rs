@@ -1,6 +1,7 @@
 //! Streams that come to this node from other nodes, and the relations of their senders' clocks to its own.
 //!
-//! Pure. It takes in a changed plan as soon as that is decided, so that the latency of an added stream is measured from its first frame.
+//! Pure. It uses a changed plan as soon as the change is decided, so that the latency of an added stream is
+//! measured from its first frame.
 
 use packetrig_engine::stream::ClockShift;
 use packetrig_plan::{Plan, Stream};
@@ -25,7 +26,7 @@ impl Default for RemoteStreams {
 }
 
 impl RemoteStreams {
-    /// Finds the streams that come to `own`.
+    /// Finds the streams that other nodes send to `own`.
     pub(crate) fn from_plan(plan: &Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
         let streams = find_remote_streams(plan, &places, &own);
         Self { own, places, streams, fits: Vec::new() }
@@ -45,7 +46,7 @@ impl RemoteStreams {
     pub(crate) fn clock_shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let streams = self.streams.iter();
         let shifts = streams.filter_map(|(stream, node)| {
-            // A sender that could not be compared gets no shift: nothing is guessed about its clock.
+            // A sender without a clock comparison gets no shift: packetrig does not guess its clock.
             let sender = self.fits.iter().find(|(name, _)| name == node)?;
             Some((*stream, clock_shift(own, &sender.1, now)))
         });
@@ -53,7 +54,7 @@ impl RemoteStreams {
     }
 }
 
-/// Streams that come to `own` from other nodes, with those nodes.
+/// Streams that other nodes send to `own`, with those nodes.
 fn find_remote_streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
     let all = plan.streams.iter().enumerate();
     all.filter_map(|(index, stream)| Some((index, find_remote_sender(stream, places, own)?))).collect()

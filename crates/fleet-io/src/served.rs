@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Terms that are the same for all runs of a service.
 pub struct ServedTerms {
-    /// Makes the options of the next run, with an id of its own. Captures and limits are added where it is opened.
+    /// Makes the options of the next run, with its own id. Captures and limits are added where the run is opened.
     pub options: Box<dyn Fn() -> RunOptions + Send + Sync>,
     /// Seed for the values that configurations leave random.
     pub seed: u64,
@@ -48,7 +48,7 @@ impl ServiceClock {
     }
 }
 
-/// Figures that decide the size of the report of a plan. `sending` is the time for which it sends, if that has an end.
+/// Figures that decide the size of a plan's report. `sending` is the time for which the plan sends, if it ends.
 pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> ReportSize {
     let streams = plan.streams.iter().map(|stream| stream.name.len());
     let names = streams.chain(plan.ports.iter().map(|port| port.name.len()));
@@ -56,13 +56,13 @@ pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> Repor
         document_bytes: document.len() as u64,
         streams: plan.streams.len() as u64,
         ports: plan.ports.len() as u64,
-        // The longest name counts for all: the reserve must suffice whatever names the rows have.
+        // The longest name is used for every row: the reserve must suffice whatever names the rows have.
         name_bytes: names.max().unwrap_or(0) as u64,
         seconds: sending.map(|time| time.as_u64() / 1_000_000_000),
     }
 }
 
-/// Size of the report of a steered run, which has no end of its own.
+/// Size of the report of a steered run, which has no planned end.
 fn steered_report_size(document: &PlanDocument) -> ReportSize {
     report_size(document.plan(), None, document.text())
 }

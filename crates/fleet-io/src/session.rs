@@ -1,11 +1,11 @@
-//! A steered run in a thread of its own: opened, changed as the user says, and closed with its report.
+//! A steered run on a separate thread: opened, changed as the user requests, and closed with its report.
 //!
-//! Changes are not queued here. [`SteeredRun::apply_change`] takes the session for itself, so the owner that shares one between threads decides
-//! the order of changes: the console, with a lock that also covers the configuration that a change is made from. The queue of the
+//! Changes are not queued here. [`SteeredRun::apply_change`] takes the session for itself, so an owner that shares a session between threads
+//! decides the order of changes: the console, with a lock that also covers the configuration that a change is made from. The queue of the
 //! controller is for changes that come before the run has begun.
 //!
-//! Invariants: the thread is joined when the session is closed or dropped, and the ports are closed then. The plan of the session is the only
-//! one of the run on the controller's side; it grows by changes that were made, and the report is about it.
+//! Invariants: the thread is joined when the session is closed or dropped, and the ports are closed then. The controller's side has only this
+//! one plan of the run. The plan grows by the changes that were made, and the report is about it.
 
 use crate::control::RunUser;
 use crate::error::{Error, best_effort};
@@ -91,7 +91,7 @@ impl RunSession {
             let requests = SessionRequests { inbox, pending: Cell::default() };
             requests.serve_run(&mut executor, &document, options, &mut |event| {
                 on_event(event);
-                // Only the first one is waited for; the channel has room for it.
+                // The caller waits only for the first message; the channel has room for it.
                 if event.kind == RunEventKind::StateChanged(RunState::Running) {
                     best_effort(ready.try_send(()));
                 }
@@ -102,7 +102,7 @@ impl RunSession {
         // The thread drops its end when the run is over, so this wait ends in any case.
         match is_ready.recv() {
             Ok(()) => Ok(session),
-            // The run ended before it started; its own error says why.
+            // The run ended before it started; its own error gives the reason.
             Err(_) => Err(session.join_thread().err().unwrap_or(Error::NeverRan)),
         }
     }
@@ -124,7 +124,7 @@ impl RunSession {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops what is sending, lets the path drain, closes the ports.
+    /// Stops the streams that are sending, lets the path drain, closes the ports.
     pub fn end_run(mut self) -> Result<RunReport, Error> {
         self.join_thread()
     }

@@ -1,10 +1,10 @@
-//! Writes samples to the spool and deletes what the controller has, in a thread of its own.
+//! Writes samples to the spool and deletes stored segments that the controller has, on its own thread.
 //!
 //! A disk may take seconds for either, and the agent's loop renews leases that last for two. So between the start and the
 //! end of a run's senders that loop only leaves orders here. Beginning and ending a journal wait for the disk: nothing is
 //! sent at that time.
 //!
-//! Invariant: at most one sample waits. A newer one takes its place, because it counts the same frames and more.
+//! Invariant: at most one sample waits. A newer sample replaces it, because it counts the same frames and more.
 
 use crate::error::{Error, best_effort};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
@@ -83,7 +83,7 @@ impl WriterState {
 
 impl WriterShared {
     fn lock_writer(&self) -> MutexGuard<'_, WriterState> {
-        // No panic can leave it half changed: it is consistent between any two statements.
+        // A panic cannot leave the value half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,7 +102,8 @@ impl SpoolWriter {
         Ok(Self { spool, shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Hands the journal to `change` as soon as everything before is written, and keeps what it leaves. Waits for the disk.
+    /// Passes the journal to `change` as soon as all earlier samples are written, and keeps the journal that
+    /// `change` leaves. Waits for the disk.
     pub(crate) fn change_journal<T>(&self, change: impl FnOnce(&mut Option<RunJournal>) -> T) -> T {
         let mut state = self.shared.wait_while(|state| state.is_writing || state.has_orders());
         // The stored failure is about the previous journal. Beginning or ending a journal returns disk errors itself.
@@ -165,7 +166,8 @@ impl WriterThread {
                 return;
             }
             let (sample, stored) = (state.sample.take(), std::mem::take(&mut state.stored));
-            // Written outside the lock: the disk may take seconds, and `write_sample` must not wait for it.
+            // The file is written outside the lock: the disk may take seconds, and `write_sample` must not
+            // wait for it.
             let mut journal = state.journal.take();
             state.is_writing = true;
             drop(state);
@@ -178,7 +180,7 @@ impl WriterThread {
             state.journal = journal;
             state.waiting = waiting;
             state.is_writing = false;
-            // The first failure is kept for the next caller; later ones are mostly its consequences.
+            // The first failure is kept for the next caller; later failures are mostly its consequences.
             state.failure = state.failure.take().or_else(|| written.err());
             drop(state);
             self.shared.changed.notify_all();

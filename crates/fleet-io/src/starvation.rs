@@ -38,7 +38,7 @@ impl StarvationMeter {
         if since < STARVATION_WINDOW {
             return;
         }
-        // After two windows nothing of the first one counts any more.
+        // After two windows, no event of the first window counts any more.
         let is_next = since.as_u64() < 2 * STARVATION_WINDOW.as_u64();
         self.before = if is_next { self.current } else { Nanos::ZERO };
         self.current = Nanos::ZERO;

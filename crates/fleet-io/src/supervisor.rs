@@ -1,8 +1,8 @@
 //! The second safeguard behind the lease: a process that only watches the process that sends.
 //!
-//! The worker writes the deadline by which it must have stopped sending into a small file that both have open, and the supervisor reads
-//! it. A worker that is past the deadline by half a second in which the supervisor ran is killed, whatever it is doing. A worker that ended
-//! by itself is started again: it is idle then, and its results are in its spool.
+//! The worker and the supervisor both have a small file open. The worker writes the deadline by which it must have stopped sending; the
+//! supervisor reads it. The supervisor kills a worker that is past the deadline by half a second of the supervisor's own running time. If a
+//! worker ends by itself, the supervisor starts it again: the new worker is idle, and the results are in its spool.
 //!
 //! Invariant: the worker never outlives its supervisor.
 
@@ -21,7 +21,7 @@ pub const WORKER_KILL_GRACE: Nanos = Nanos::from_millis(500);
 /// Interval of the supervisor's checks.
 const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const LOOK_TIME: Nanos = Nanos::from_millis(50);
-/// Delay of a check from which on it is logged.
+/// A check with this delay or more is logged.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Pause before a worker that ended is started again.
 const WORKER_RESTART_PAUSE: Duration = Duration::from_millis(500);
@@ -43,13 +43,13 @@ impl SendDeadlineFile {
 
     fn read_deadline(&self) -> u64 {
         let mut bytes = [0; 8];
-        // An empty file: nothing has been sent yet.
+        // The file starts empty, which means that nothing has been sent yet.
         self.0.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
     }
 }
 
-/// Counts how long a worker is past its deadline, in time in which this process ran: after a stop of the whole machine, or without a processor
-/// for either of them, a deadline that has passed says nothing about the worker. Its own clock has stopped its senders by then.
+/// Counts how long a worker is past its deadline, in time during which this process ran. The whole machine may stop, or both processes may
+/// lack a processor. A deadline that passes then says nothing about the worker, because its own clock has stopped its senders.
 #[derive(Debug)]
 struct OverdueWatch {
     last_ns: u64,
@@ -60,7 +60,7 @@ struct OverdueWatch {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OverdueCheckResult {
     is_overdue: bool,
-    /// Time for which this process did not run.
+    /// Time during which this process did not run.
     stood_still: Option<Nanos>,
 }
 
@@ -76,7 +76,7 @@ impl OverdueWatch {
         if deadline_ns == 0 || late == 0 {
             self.overdue = Nanos::ZERO;
         } else {
-            // A check counts for as long as it should have waited, however late it came.
+            // A check counts for its planned waiting time, however late it came.
             self.overdue += since.min(LOOK_TIME).min(Nanos::new(late));
         }
         OverdueCheckResult {
@@ -86,7 +86,7 @@ impl OverdueWatch {
     }
 }
 
-/// Reason for which a supervision ended.
+/// Reason why a supervision ended.
 #[derive(Debug)]
 pub enum SupervisionEndReason {
     /// The worker ended for good, with this status.
@@ -134,10 +134,10 @@ fn watch_worker(
         }
         if stop() && !asked {
             asked = true;
-            // One that has just ended needs not be asked.
+            // A worker that has just ended need not be asked to stop.
             best_effort(process::ask_to_end(child.id()));
         }
-        // Once: a killed worker stays overdue until the kernel has ended it.
+        // This happens once: a killed worker stays overdue until the kernel has ended it.
         let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());
         if let Some(length) = found.stood_still {
             log(format!(
@@ -158,12 +158,12 @@ fn exit_outcome(
     asked: bool,
     log: &mut dyn FnMut(String),
 ) -> Option<SupervisionEndReason> {
-    // A worker that was asked to end has done so, whatever its status says.
+    // The worker was asked to end and has ended, whatever its exit status says.
     if asked {
         return Some(SupervisionEndReason::Told);
     }
-    // 70 is packetrig's exit code for its own bugs, 101 Rust's for a panic; a signal leaves no code. Any other code names something that a
-    // user has to correct, and another start would end the same way.
+    // 70 is packetrig's exit code for its own bugs, 101 Rust's for a panic; a signal leaves no code. Any
+    // other code means a fault that a user has to correct, and another start would end in the same way.
     if status.code().is_some_and(|code| code != 70 && code != 101) {
         return Some(SupervisionEndReason::Worker(status));
     }

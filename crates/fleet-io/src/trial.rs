@@ -87,7 +87,7 @@ impl OutageTimes {
         let silence: f64 = outages.listed.iter().map(|row| unexplained_silence(row, interval)).sum();
         let in_all = least.iter().fold(Nanos::ZERO, |all, one| all + *one);
         let by_frames = rounded_nanos(lost.most as f64 * interval + silence);
-        // While the rig was late it may have sent nothing: an outage within that time loses no frame.
+        // A late rig may have sent nothing: an outage within that time loses no frame.
         Self {
             in_all: TimeRange {
                 least: in_all.min(duration_of_frames(lost.least, interval)),
@@ -108,8 +108,8 @@ fn largest_send_delay(stream: &StreamReport) -> Nanos {
     errors.fold(Nanos::ZERO, |sum, error| sum + error.max)
 }
 
-/// The least that an outage lasted: from the departure of its first lost frame to that of its last, of those that are in no
-/// doubt. The first may have left late; joined gaps may each have begun so.
+/// The least duration of an outage: from the departure of its first lost frame to that of its last one. Only frames without
+/// doubt count. The first frame may have left late; with joined gaps, this may be true for each gap.
 fn minimum_outage_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
     let certain = duration_of_frames(row.frames.saturating_sub(row.in_doubt), interval);
     certain.saturating_sub(Nanos::new(late.as_u64().saturating_mul(row.gaps.max(1))))
@@ -181,7 +181,7 @@ fn mean_error_bound(latency: &LatencyReport) -> Nanos {
 /// Divisor for the part of the losses that may be in doubt without making the trial worthless.
 const NEGLIGIBLE_DOUBT_DIVISOR: u64 = 10;
 
-/// Reason why the trial says nothing certain about the device, if there is one.
+/// Reason why the trial proves nothing certain about the device, if there is one.
 fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
     if report.outcome.state() != RunState::Complete {
         return Some(format!("the run ended {}", report.outcome.state()));
@@ -208,16 +208,17 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
         return Some(format!("the rig may have lost {doubtful} of the frames"));
     }
     matters(sent_late)
-        .then(|| format!("the rig sent {sent_late} of the frames after the time in which all were due"))
+        .then(|| format!("the rig sent {sent_late} of the frames after the planned end of the trial"))
 }
 
 const fn unsent_frames(sent: &SentFrames) -> u64 {
     sent.unsent
 }
 
-/// Largest slowness, in millionths, with which a trial counts as one at the ordered load.
+/// Largest slowness, in millionths, with which a trial still counts as sent at the ordered load.
 const NEGLIGIBLE_SLOWNESS_PPM: u64 = 5_000;
-/// Largest delay with which it counts so: no sender without a clock of its own is on time to the microsecond.
+/// Largest delay with which a trial still counts as on time: no sender without its own clock is on
+/// time to the microsecond.
 const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
 
 /// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. The cost
@@ -238,7 +239,7 @@ fn count_late_frames(sent: &SentFrames) -> Option<u64> {
 fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<u64> {
     // A sender that was too fast has a positive error, and no late frames.
     let slower = u128::from(rate_error_ppm.min(0).unsigned_abs());
-    // Rounded up: a part of a frame that is late counts as a late frame.
+    // The number is rounded up: a part of a frame that is late counts as a late frame.
     let share = |of: u64| clamp_to_u64((u128::from(of) * slower).div_ceil(1_000_000));
     let is_negligible = slower <= u128::from(NEGLIGIBLE_SLOWNESS_PPM)
         || Nanos::new(share(taken.as_u64())) <= NEGLIGIBLE_DELAY;

@@ -1,5 +1,5 @@
-//! Sends a node's results to the controller: from the run to the spool, and in a thread of its own from the spool to the fabric.
-//! Between the start and the end of a run's senders nothing here waits for the disk ([`SpoolWriter`]).
+//! Sends a node's results to the controller: from the run to the spool, and on its own thread from the spool to the fabric.
+//! Between the start and the end of a run's senders, this code never waits for the disk ([`SpoolWriter`]).
 //!
 //! A segment leaves the spool only when the controller says that it has stored it. A segment that was handed over and not confirmed is
 //! handed over again: the fabric's disk may have lost it, and the controller recognises a segment that comes twice.
@@ -96,7 +96,7 @@ impl UplinkShared {
 }
 
 impl ResultUplink {
-    /// Begins to hand over what waits in the spool of `source`.
+    /// Starts to pass on the waiting segments in the spool of `source`.
     pub fn start_sending(source: UplinkSource, open: UplinkOpener) -> Result<Self, Error> {
         let UplinkSource { spool, captures, capture_bytes, node } = source;
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(capture_bytes)?));
@@ -150,7 +150,7 @@ impl ResultUplink {
         self.writer.keeps_attempt(head)
     }
 
-    /// Ends the run without a result; samples that were kept of it stay if they are worth something.
+    /// Ends the run without a result; its stored samples stay if they are useful.
     pub(crate) fn leave_run(&mut self, is_worth: bool) -> Result<(), Error> {
         self.writer.change_journal(|kept| match kept.take() {
             // Dropping a journal ends it as cut short.
@@ -197,8 +197,8 @@ impl ResultUplink {
         self.shared.announce_segments();
         kept.and(last)?;
         for file in kept_files {
-            // The spool keeps it until the controller has it. A second copy would fill the owner's disk run by run. A file that cannot be
-            // removed stays, and nothing else depends on it.
+            // The spool keeps the file until the controller has it. A second copy of each run would fill the
+            // owner's disk. A file that cannot be removed stays, and nothing else depends on it.
             best_effort(std::fs::remove_file(file));
         }
         Ok(self.spool.final_segment_count(&run, attempt).unwrap_or_default())
@@ -214,7 +214,7 @@ impl ResultUplink {
         self.writer.waiting_runs()
     }
 
-    /// Messages for the controller: the current obstacle, and what happened since the last call.
+    /// Messages for the controller: the current obstacle, and the events since the last call.
     pub(crate) fn take_problems(&self) -> Vec<String> {
         let mut state = self.shared.lock_uplink();
         let remarks = std::mem::take(&mut state.remarks);
@@ -231,7 +231,7 @@ fn store_capture(
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-    // Taken before the copy, so that a capture which may not leave the node does not fill the spool.
+    // The decision comes before the copy, so that a capture that may not leave the node does not fill the spool.
     allowance.take_file(run, &name, size).map_err(|error| error.to_string())?;
     drop(allowance);
     journal.append_capture(&name, path).map(drop).map_err(|error| error.to_string())
@@ -254,7 +254,7 @@ struct UplinkThread {
     shared: Arc<UplinkShared>,
     open: UplinkOpener,
     outlet: Option<Box<dyn ResultOutlet>>,
-    /// Time at which each segment that still waits was handed over.
+    /// Time at which each waiting segment was passed to the fabric.
     handed: BTreeMap<SegmentId, MonoTime>,
 }
 
@@ -284,7 +284,7 @@ impl UplinkThread {
             self.open_outlet()?;
         }
         let pending = self.spool.pending_segments(usize::MAX);
-        // In the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
+        // The list has the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
         let waits: Vec<SegmentId> = pending.iter().map(|one| one.segment_id(&self.node)).collect();
         // Segments that were confirmed have left the spool; without this the map would grow with every run.
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());

@@ -4,16 +4,16 @@
 //!  idle -> prepared -> armed -> waiting(T) -> running -> stopped -> spooled -> idle
 //!    ^________|__________|__________|____________| abort, or the controller is silent for too long
 //! ```
-//! Orders to the data plane are [`AgentAction`]s. The caller performs them in order and feeds each outcome back before
-//! any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a repeated one is answered
-//! again and does nothing twice.
+//! Orders to the data plane are [`AgentAction`]s. The caller performs them in order and feeds each outcome
+//! back before any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a
+//! repeated command gets the same answer, and its action is not done twice.
 //!
-//! In a fleet ([`AgentMachine::new_leased`]) it sends only while its [lease](crate::lease) is valid, and its result goes
-//! through the spool of its node. When the controller is silent, its senders stop at the end of the lease, its
-//! receivers go on for a while, and the result is kept until a controller collects it.
+//! In a fleet ([`AgentMachine::new_leased`]) the agent sends only while its [lease](crate::lease) is valid,
+//! and its result goes through the spool of its node. When the controller is silent, its senders stop at the
+//! end of the lease, its receivers go on for a while, and the result is kept until a controller collects it.
 //!
-//! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time, and nothing is done for
-//! a controller of a lower epoch than was ever seen.
+//! Invariant: an agent sends only after it has acknowledged a commit and the confirmation came in time. It
+//! never obeys a controller with an epoch lower than the highest that it has seen.
 
 mod changes;
 mod leased;
@@ -89,7 +89,7 @@ pub enum AgentEvent {
     Tick,
 }
 
-/// Output of the agent: what the caller must do next, in order.
+/// Output of the agent: the actions that the caller must perform next, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentAction {
     /// Post this to the controller.
@@ -238,7 +238,7 @@ impl AgentMachine {
         }
     }
 
-    /// Time at which the agent needs the next tick, if no other event comes first.
+    /// Time at which the agent needs the next tick, if no other event comes earlier.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let start = match self.state {
             // In a steered run nothing happens at an unconfirmed T, so no tick is needed for it.
@@ -280,7 +280,7 @@ impl AgentMachine {
     }
 
     fn on_command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
-        // Before anything else: a refused command of a higher epoch also shows that every lower one has lost.
+        // This comes first: a refused command of a higher epoch also shows that every lower epoch has lost.
         let mut actions = self.raise_epoch(head.epoch);
         // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
         // is in the spool and is delivered from there.
@@ -292,8 +292,8 @@ impl AgentMachine {
             actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
-        // Only an accepted command proves that the controller is alive. Repeated orders of a controller that has lost
-        // the node must not keep its run going here.
+        // Only an accepted command proves that the controller is alive. A controller that has lost the node
+        // may repeat its commands, and these must not keep its run going.
         self.record_contact(now);
         self.adopt_epoch(&head, &command);
         actions.extend(self.execute_command(head, command, now));
@@ -335,7 +335,7 @@ impl AgentMachine {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} has ended; this node is in epoch {}", head.epoch, self.epoch));
         }
-        // Both only release the run, so they are accepted for any run. ABORT is repeated until it is answered.
+        // Both commands only release the run, so they are accepted for any run. ABORT is repeated until it is answered.
         if matches!(command, NodeCommand::Abort | NodeCommand::Collected) {
             return None;
         }
@@ -367,8 +367,8 @@ impl AgentMachine {
     /// Repeats the reply for the present state.
     fn report_state(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
-            // Nothing to report: either there is no run, or the reply follows when the data plane has
-            // answered.
+            // There is nothing to report: either there is no run, or the reply follows when the
+            // data plane has answered.
             AgentState::Idle
             | AgentState::Preparing
             | AgentState::Arming
@@ -391,12 +391,12 @@ impl AgentMachine {
     }
 
     fn reply_with(&self, reply: NodeReply) -> Vec<AgentAction> {
-        // Without a run there is no controller to reply to.
+        // Without a run there is no controller that could receive a reply.
         self.head.iter().map(|head| AgentAction::Reply(head.clone(), reply.clone())).collect()
     }
 
     fn forget_run(&mut self, head: MessageHead) {
-        // First: `remember` reads the state that is reset below.
+        // This comes first: `remember` reads the state that is reset below.
         self.remember_ended_attempt(&head);
         self.head = None;
         self.ports.clear();

@@ -52,7 +52,7 @@ impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for FirstElements
             let Some(element) = list.next_element()? else { return Ok(kept) };
             kept.push(element);
         }
-        // The rest is parsed and dropped: a deserializer must consume the whole list.
+        // The remaining entries are parsed and dropped: a deserializer must consume the whole list.
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(kept)
     }

@@ -18,7 +18,7 @@ pub const MAX_RANGES_AHEAD: usize = 4;
 /// Name of a capture file on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CaptureName {
-    /// The run in which it was written.
+    /// The run in which the file was written.
     pub run: RunId,
     /// Name of the file, without a directory.
     pub file: String,

@@ -24,11 +24,11 @@ pub struct DisciplinedClock {
 impl DisciplinedClock {
     /// Fits the node's clock to the controller's. Both must follow true time; `None` if the readings are impossible.
     pub fn fit_clocks(node: &Self, controller: &Self) -> Option<ClockFit> {
-        // (true - mono_controller) - (true - mono_node): true time cancels, and the node's clock less the
-        // controller's remains.
+        // (true - mono_controller) - (true - mono_node): true time cancels, and the node's clock
+        // less the controller's remains.
         let offset_ns = controller.true_less_mono_ns.checked_sub(node.true_less_mono_ns)?;
         let asked = node.at.as_nanos().checked_add_signed(offset_ns.checked_neg()?)?;
-        // The readings were taken at different times; the clocks may drift in between.
+        // The readings were taken at different times, and the clocks may drift in between.
         let apart = u128::from(controller.at.as_nanos().abs_diff(asked));
         let drift = (apart * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
         let bound = node.bound + controller.bound + Nanos::new(u64::try_from(drift).ok()?);
@@ -38,8 +38,8 @@ impl DisciplinedClock {
     }
 }
 
-/// Returns the clock record of a run that begins at `at`, with the fit that has the narrower bound at that time; the
-/// other fit is kept beside it.
+/// Returns the clock record of a run that begins at `at`, with the fit that has the narrower bound at that
+/// time; the record keeps the other fit, too.
 pub fn choose_better_fit(
     in_band: Option<ClockFit>,
     disciplined: Option<(FitSource, ClockFit)>,

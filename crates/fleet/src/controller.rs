@@ -6,15 +6,15 @@
 //!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both once every node has let go)
 //!  after T:  a failure or silence -> the others stop, drain and report -> partial; the user's stop -> complete
 //! ```
-//! The four barriers are conditions here: all nodes armed before T is given out, all confirmed before T, all senders
-//! done before draining, draining over before any receiver stops.
+//! The four barriers are conditions here: all nodes are armed before T is sent; all have confirmed before T;
+//! all senders are done before draining; draining is over before any receiver stops.
 //!
 //! In a fleet, nodes send on [leases](crate::lease) that it renews. It waits for a silent node until the lease of that
 //! node has certainly ended. Results are delivered separately, and late ones are accepted. State that must survive the
 //! controller is in a [`RunRecord`], which is stored before any message that depends on it.
 //!
-//! Invariant: a node's result is taken once; COMPLETE needs the result of every node; no receiver is told to stop while
-//! a sender may be running.
+//! Invariant: the controller counts a node's result once; COMPLETE needs the result of every node; no
+//! receiver is told to stop while a sender may be running.
 
 mod commands;
 mod draining;
@@ -76,12 +76,13 @@ pub enum ControllerEvent {
     StoodStill(Nanos),
     /// The user requests a change; only a steered run can be changed.
     Steer(PlanChange),
-    /// The user ends the run: before T nothing is sent at all, after T the frames that were sent are accounted for.
+    /// The user ends the run. Before T, no frame is sent at all; after T, the report includes the
+    /// frames that were sent.
     Stop,
     Tick,
 }
 
-/// Output of the controller: what the caller must do next, in order.
+/// Output of the controller: the actions that the caller must perform next, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerAction {
     /// Post this to a node.
@@ -188,12 +189,12 @@ impl ControllerMachine {
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
                 self.on_telemetry(node, sample, now);
             }
-            // These belong to another attempt, or carry only the time.
+            // These messages belong to another attempt, or carry only the time.
             ControllerEvent::Reply(..)
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
             | ControllerEvent::Tick => {}
-            // Accepts any head, because a node of an old attempt must be told to stop sending.
+            // Any header is accepted, because a node of an old attempt must also be told to stop sending.
             ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
             ControllerEvent::Doubted(why) => self.on_doubt(why),
@@ -205,8 +206,8 @@ impl ControllerMachine {
             ControllerEvent::Steer(steer) => self.queue_change(steer, now),
             ControllerEvent::Stop => self.stop_run(now),
         }
-        // A fleet sends thousands of samples and renewals a second. They can only postpone a deadline, so before the
-        // deadline none of them needs a check of all the nodes.
+        // A fleet sends thousands of samples and renewals a second. They can only postpone a deadline. So
+        // before the deadline, a sample or renewal never needs a check of all nodes.
         if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
             return std::mem::take(&mut self.actions);
         }
@@ -277,7 +278,7 @@ impl ControllerMachine {
         self.peers.into_values().filter_map(|peer| peer.result).map(Arc::unwrap_or_clone).collect()
     }
 
-    /// Advances through every phase whose barrier is reached.
+    /// Advances through every phase that has reached its barrier.
     fn advance_all(&mut self, now: MonoTime) {
         while self.advance_once(now) {}
     }
@@ -360,7 +361,7 @@ impl ControllerMachine {
         )
     }
 
-    /// Nodes that are waited for and have not reached this step.
+    /// Nodes that the controller waits for and that have not reached this step.
     fn peers_not_reached(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }

@@ -1,8 +1,8 @@
 //! Transport of messages, records and results between controller and agents.
 //!
-//! Synchronous: post a message, wait for the next with a deadline; change a record; append a segment. Retries, barriers
-//! and timeouts are in the machines; a networked fabric keeps its runtime inside itself. Each part is used by one
-//! thread, and a thread that waits for a part blocks no other.
+//! Synchronous: post a message, wait for the next with a deadline; change a record; append a segment.
+//! Retries, barriers and timeouts are in the machines; a networked fabric has its own runtime. Each part is
+//! used by one thread, and a thread that waits for a part blocks no other.
 //!
 //! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
 //!   repeat them); telemetry may be dropped when the reader is slow.
@@ -36,13 +36,13 @@ pub enum Error {
     /// Another process has changed the record.
     #[error("another controller has changed {0}; try again")]
     Stale(String),
-    /// The store of the fabric is full; nothing was kept.
+    /// The store of the fabric is full; the item was not kept.
     #[error("the store for results is full")]
     Full,
     /// Too long for one message or segment.
     #[error("{0} bytes are too many for one message")]
     TooLarge(usize),
-    /// No answer in time. The operation may have happened or not: repeat it.
+    /// No answer in time. The operation may or may not have happened, so the caller repeats it.
     #[error("no answer from the message server of the fleet: {0}")]
     Unanswered(String),
     /// This endpoint may not do that; the text names the subject.
@@ -187,8 +187,8 @@ pub trait ResultInlet: Send {
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// Returns the next segment; `None` if none arrives within that time. Unconfirmed segments are delivered again.
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
-    /// Confirms that the segment is stored for good, so that the fabric forgets it; returns when that is done. An error
-    /// if another reader has its run by now.
+    /// Confirms that the segment is stored permanently, so that the fabric deletes it; returns when this is
+    /// done. An error if another reader reads its run by now.
     fn confirm_segment(&mut self, token: Self::Token) -> Result<(), Error>;
     /// Confirms several segments; one answer for each, in order.
     fn confirm_all(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {

@@ -21,7 +21,7 @@ pub struct FabricFaults {
     pub repeat_each: Option<u64>,
     /// Number of later posts for which a post waits.
     pub hold_back: usize,
-    /// Nothing passes: every call returns [`Error::Down`], and receivers get nothing.
+    /// Nothing gets through: every call returns [`Error::Down`], and receivers get nothing.
     pub cut: bool,
     /// Appends are refused as [`Error::Full`].
     pub full: bool,
@@ -227,7 +227,7 @@ impl<O: ResultOutlet> ResultOutlet for FaultyPart<O> {
         if faults.full {
             return Err(Error::Full);
         }
-        // The append is done in spite of the lost answer: the caller must be able to repeat it.
+        // The append is done although its answer is lost: the caller must be able to repeat it.
         self.changeable_part(&id.to_string())?.append_segment(id, body)?;
         if faults.unanswered { Err(Error::Unanswered(id.to_string())) } else { Ok(()) }
     }

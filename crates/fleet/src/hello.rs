@@ -1,7 +1,7 @@
 //! Description of a node by itself: sent on request, and once a second.
 //!
-//! It has everything that a controller needs to choose nodes and to refuse them by name. Nothing in it is valid longer
-//! than the node's *incarnation*.
+//! It has all facts that a controller needs to choose nodes, or to refuse them with a reason. No fact is
+//! valid longer than the node's *incarnation*.
 
 use crate::bounded::{deserialize_first_elements, line, lines};
 use crate::message::{MessageHead, Nonce, RunId};
@@ -26,7 +26,7 @@ pub const MAX_HELLO_BYTES: usize = 64 << 10;
 pub const MAX_HELLO_TEXT: u64 = 512 << 10;
 /// Maximum number of ports of a node.
 pub const MAX_PORTS: usize = 512;
-/// Maximum number of runs in a hello whose results wait at the node; it names the others when these have been collected.
+/// Maximum number of runs with waiting results in a hello. The node names further runs when these have been collected.
 pub const MAX_SPOOLED: usize = 1024;
 /// Longest text of a node, in characters.
 pub const MAX_TEXT_CHARACTERS: usize = 300;
@@ -67,22 +67,22 @@ pub struct NodeHello {
     /// Nonce of the roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
-    /// Time that its agent waited for a processor within [`STARVATION_WINDOW`].
+    /// Time that the node's agent waited for a processor within [`STARVATION_WINDOW`].
     #[serde(default)]
     pub starved: Nanos,
 }
 
 /// Minimum time over which the waits of an agent for a processor are added up.
 pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
-/// Wait for a processor from which a machine counts as overloaded.
+/// A machine counts as overloaded if it waits this long for a processor.
 pub const OVERLOAD_WAIT_THRESHOLD: Nanos = Nanos::from_secs(1);
 
 /// Describes the overload of a machine whose agent waited this long for a processor; `None` if it is not overloaded.
 pub(crate) fn describe_starvation(starved: Nanos) -> Option<String> {
     (starved >= OVERLOAD_WAIT_THRESHOLD).then(|| {
-        // Rounded to milliseconds: more digits would only distract a reader.
+        // The time is rounded to milliseconds: more digits would only distract a reader.
         let starved = Nanos::from_millis(starved.as_u64() / 1_000_000);
-        format!("its machine is overloaded: its agent waited {starved} for a processor")
+        format!("its machine is overloaded: the agent waited {starved} for a processor")
     })
 }
 
@@ -92,10 +92,10 @@ impl NodeHello {
         describe_starvation(self.starved)
     }
 
-    /// Drops list elements beyond the limits of readers, so that readers accept the rest.
+    /// Drops list elements beyond the limits of readers, so that readers accept the remaining list.
     #[must_use]
     pub fn within_bounds(mut self) -> Self {
-        // Readers cut the same lists. Cutting them here keeps the hello below the length that is read at all.
+        // Readers cut the same lists. The node cuts them here to keep the hello below the length that readers accept.
         self.ports.truncate(MAX_PORTS);
         self.spooled.truncate(MAX_SPOOLED);
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {
@@ -111,7 +111,7 @@ pub struct OfferedPort {
     /// Location on that machine: `eth1` or `ns/eth1`.
     #[serde(deserialize_with = "line")]
     pub interface: String,
-    /// Labels of the port itself, beside those of the node.
+    /// Labels of the port itself, in addition to the labels of the node.
     #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
     #[serde(deserialize_with = "line")]

@@ -16,7 +16,7 @@ const MAX_PORT_LIST_CHARACTERS: usize = 400;
 /// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEntry {
-    /// Time at which it was noticed, nanoseconds since 1970 (UTC).
+    /// Time at which the event was noticed, nanoseconds since 1970 (UTC).
     pub at: u64,
     #[serde(flatten)]
     pub event: NodeEvent,
@@ -140,7 +140,7 @@ impl NodeWatcher {
     pub fn on_hello(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
         let heard = LastHeard::from_hello(hello, now);
         let started = NodeEvent::Started { version: heard.version.clone() };
-        // Nothing is known to compare with, so the first hello counts as a start.
+        // There is no earlier hello to compare with, so the first hello counts as a start.
         let Some(before) = self.0.insert(node.clone(), heard.clone()) else { return vec![started] };
         let mut events = Vec::new();
         if before.is_lost {

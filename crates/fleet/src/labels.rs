@@ -1,9 +1,9 @@
-//! Labels that the operator of a fleet gives to nodes, beside those of the owners.
+//! Labels that the operator of a fleet gives to nodes, in addition to the owners' labels.
 //!
 //! A label is a word (`spare`), or a key with a value (`rack=2`). A plan chooses ports by either: `any-spare`, `any-rack=2`.
 //!
-//! Invariant: where the owner of a machine uses a key, on the node or on one of its ports, the operator's label with that
-//! key does not count on that machine.
+//! Invariant: if the owner of a machine uses a key, on the node or on one of its ports, the operator's label
+//! with that key has no effect on that machine.
 
 use crate::hello::NodeHello;
 use packetrig_plan::is_label;
@@ -34,8 +34,7 @@ impl FromStr for LabelChange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_suffix('-') {
-            // A key is removed whatever its value, so a value here would
-            // promise a comparison that is not made.
+            // A key is removed whatever its value, so the command accepts no value: it would suggest a comparison.
             Some(key) if is_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
             None if is_label(text) => Ok(Self::Set(text.to_owned())),
             _ => {
@@ -58,7 +57,7 @@ pub struct TooManyLabels;
 impl OperatorLabels {
     /// Applies all changes, or none.
     pub fn apply_changes(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
-        // On a copy, so that a change which does not fit leaves nothing half done.
+        // The change is made on a copy, so that a change that does not fit has no partial effect.
         let mut changed = self.0.clone();
         for change in changes {
             match change {

@@ -108,7 +108,8 @@ impl UncertainLeads {
         records: &mut R,
         controller: &str,
     ) -> Result<(), Error> {
-        // Repeats until a reading shows none: a write whose answer was lost shows only when the record is read again.
+        // The loop repeats until a reading shows no lead: a write with a lost answer shows only when the
+        // record is read again.
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let mut own = read_leads(records, &nodes)?;
@@ -123,7 +124,7 @@ impl UncertainLeads {
             for (found, answer) in own.iter().zip(answers) {
                 match answer {
                     Ok(_) => _ = self.nodes.remove(&found.node),
-                    // The record has changed since it was read: it is read again.
+                    // The record has changed since the last reading, so it is read again.
                     Err(Error::Stale(_)) => {}
                     Err(error) => return Err(error),
                 }

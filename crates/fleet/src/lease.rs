@@ -1,10 +1,10 @@
 //! Leases: a node may send only while its controller answers.
 //!
-//! The agent asks for renewal with a [`Nonce`]; an answer lets its senders go on until the *sending* of that question
-//! plus the term, so that delay on the way can only shorten a lease. The controller remembers the time of its answer.
-//! It can tell from that, without another message, when a silent node has certainly stopped.
+//! The agent asks for renewal with a [`Nonce`]; an answer lets its senders continue until the term has passed since
+//! the question was *sent*. So a delay on the way can only shorten a lease. The controller remembers the time of its
+//! answer. From this time it knows, without another message, when a silent node has certainly stopped.
 //!
-//! It sends nothing and stops nothing itself. Answers are authenticated before they get here.
+//! This module only calculates: it sends nothing and stops no sender. Answers are authenticated before they get here.
 //!
 //! Invariant: a lease never ends later than the sending of the last answered question plus the term.
 
@@ -19,7 +19,7 @@ pub struct LeaseTerms {
     pub ttl: Nanos,
     /// Additional time for senders without their controller; zero unless the owner of the nodes wants it.
     pub grace: Nanos,
-    /// Time for which receivers go on, and a result is waited for, when the controller is silent.
+    /// If the controller is silent, receivers continue and results are kept for this time.
     pub orphaned: Nanos,
 }
 
@@ -37,9 +37,9 @@ impl LeaseTerms {
         Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
     }
 
-    /// Time between two questions of a node, in a run with this many nodes. With a short time, a longer gap without
-    /// answers costs no lease: with few nodes 1.8 s of 2 s. All nodes together ask at most 4000 times a second, until
-    /// each of them asks four times in the term.
+    /// Time between two questions of a node, in a run with this many nodes. With a short interval, a longer
+    /// gap without answers costs no lease: with few nodes 1.8 s of 2 s. All nodes together send at most 4000
+    /// questions a second, but each node sends at least four in the term.
     pub fn renew_every(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
@@ -49,7 +49,7 @@ impl LeaseTerms {
         Nanos::new(self.ttl.as_u64() / 4)
     }
 
-    /// End of a lease whose question was sent at `sent`.
+    /// End of a lease if its question was sent at `sent`.
     pub fn lease_end(self, sent: MonoTime) -> MonoTime {
         sent + self.ttl + self.grace
     }

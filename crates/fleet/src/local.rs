@@ -28,7 +28,7 @@ pub struct LocalFabric {
 
 #[derive(Clone, Debug)]
 struct LocalMailbox {
-    /// Nodes whose letters are delivered here; `None` for all nodes.
+    /// Nodes for which letters are delivered here; `None` for all nodes.
     listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
     letters: Sender<MessageEnvelope>,
     telemetry: Sender<MessageEnvelope>,
@@ -166,7 +166,7 @@ impl LocalEndpoint {
         }
         for (name, mailbox) in controllers {
             if mailbox.accepts_message(letter) {
-                // A controller that has just left gets nothing; the others still get the message.
+                // A controller that has just left gets nothing; the other endpoints still get the message.
                 _ = mailbox.deliver_message(&name, letter.clone());
             }
         }
@@ -174,7 +174,7 @@ impl LocalEndpoint {
     }
 
     fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
-        // The list has a lock of its own, so a change does not hold up messages of other endpoints.
+        // The list has its own lock, so a change does not delay messages of other endpoints.
         let own_place =
             self.fabric.lock_mailboxes().get(&self.name).and_then(|place| place.listens_to.clone());
         if let Some(listens_to) = own_place {
@@ -204,7 +204,7 @@ impl Endpoint for LocalEndpoint {
             self.fabric.lock_mailboxes().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
             let letter = MessageEnvelope { from: self.sender_name(), body: body.clone() };
-            // A member that has just left gets nothing; the others still get the message.
+            // A member that has just left gets nothing; the other members still get the message.
             _ = mailbox.deliver_message(&to, letter);
         }
         Ok(())
@@ -318,7 +318,7 @@ impl ResultOutlet for LocalOutgoing {
         if waiting.fresh.contains_key(id) || waiting.taken.contains_key(id) {
             return Ok(());
         }
-        // Taken segments still take memory: they may have to be delivered again.
+        // Taken segments still occupy memory, because they may have to be delivered again.
         let kept: usize = waiting.fresh.values().chain(waiting.taken.values()).map(Vec::len).sum();
         if kept + body.len() > self.0.room {
             return Err(Error::Full);
@@ -383,7 +383,7 @@ impl ResultInlet for LocalIncoming {
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         let mut next = None;
         let waiting = lock_ignoring_poison(&self.results.waiting);
-        // The condition takes the segment itself, under the lock: two readers never get the same one.
+        // The condition takes the segment itself, under the lock: two readers never get the same segment.
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), |waiting| {
             next = waiting.take_next_segment(&self.reader);
             next.is_none()

@@ -77,8 +77,7 @@ impl ProtocolMismatch {
     pub fn find_protocol_mismatch(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major
-            // So a fleet keeps working while its nodes are updated one after
-            // the other, behind the controller.
+            // This lets a fleet keep working while its nodes are updated one by one, after the controller.
             && (node.minor == ours.minor || node.minor.checked_add(1) == Some(ours.minor));
         (!fits).then(|| Self { version: hello.version.clone(), node, ours })
     }
@@ -124,7 +123,8 @@ impl FleetMember {
         self.remembered.is_none()
     }
     const fn silence_at(&self, now: MonoTime) -> Nanos {
-        // The time since the record was written counts too: this controller was not there to hear anything.
+        // The age includes the time since the record was written: this controller did not receive anything
+        // during that time.
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
@@ -134,7 +134,7 @@ impl FleetMember {
     }
 }
 
-/// Part of a node in an attempt of a run, whose result is still on the node.
+/// Part of a node in an attempt of a run; its result is still on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncollectedPart {
     pub node: NodeName,
@@ -173,11 +173,11 @@ impl FleetMembers {
         }
         let mut changes = Vec::new();
         if member.hello.incarnation != hello.incarnation {
-            // Bounded: a node that makes up incarnations must not fill the memory.
+            // The list is bounded: a node that invents incarnations must not fill the memory.
             if member.earlier.len() < MAX_REMEMBERED_INCARNATIONS {
                 member.earlier.insert(member.hello.incarnation);
             }
-            // The old hello names the run: the new one comes from an agent that knows nothing of it.
+            // The old hello names the run. The new hello comes from an agent that does not know the run.
             changes.push(MemberChange::Restarted { node: from.clone(), lost: member.hello.busy.clone() });
         }
         if member.presence != NodePresence::Fresh {

@@ -62,8 +62,8 @@ pub struct RunPreparation {
     /// Interval at which a node renews its lease; absent in messages of earlier versions.
     #[serde(default)]
     pub renew_every: Option<Nanos>,
-    /// Maximum time for which the node may keep its ports open after the run, because the controller means to begin
-    /// another one on the same ports. 0: it closes them.
+    /// Maximum time for which the node may keep its ports open after the run, because the controller wants to
+    /// start another run on the same ports. 0: the node closes them.
     #[serde(default)]
     pub keep_ports_ns: Nanos,
     /// Server with which nodes compare their clocks.
@@ -74,7 +74,7 @@ pub struct RunPreparation {
 /// Address and key of the controller's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockServer {
-    /// Its addresses; the node uses the one that answers fastest.
+    /// Addresses of the server; the node uses the one that answers fastest.
     pub at: Vec<SocketAddr>,
     /// Seals questions and answers. Each node has its own key.
     pub key: ClockKey,
@@ -96,7 +96,7 @@ impl fmt::Debug for ClockKey {
     }
 }
 
-/// Reason for which the senders of a node stopped.
+/// Reason why the senders of a node stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -140,7 +140,7 @@ pub enum NodeCommand {
         number: u64,
         step: Box<ChangeStep>,
     },
-    /// Send nothing more, but go on receiving.
+    /// Send no more frames, but continue to receive.
     Stop,
     /// All senders are done and the path has drained: stop receiving, account, report.
     Finish {
@@ -172,7 +172,7 @@ pub enum NodeReply {
     Confirmed,
     /// T has passed; the node sends, if it has streams to send.
     Started,
-    /// Streams are held for a change, or that failed and nothing was changed.
+    /// Streams are held for a change, or holding failed and no stream was changed.
     Held {
         number: u64,
         /// Reason of the failure.
@@ -186,7 +186,7 @@ pub enum NodeReply {
         /// Reason of a failure.
         fault: Option<NodeFault>,
     },
-    /// A change was made or undone, or it failed and nothing was changed.
+    /// A change was made or undone, or it failed and had no effect.
     Steered {
         number: u64,
         /// Reason of the failure.
@@ -200,7 +200,7 @@ pub enum NodeReply {
         #[serde(default)]
         why: StopReason,
     },
-    /// The accounts of this node. Shared, because they are large and may be asked for again.
+    /// The accounts of this node. The value is shared, because it is large and the controller may request it again.
     Result(Arc<NodeResult>),
     /// The accounts of this node are closed and safe on its disk, and are delivered separately.
     Spooled {
@@ -247,7 +247,7 @@ pub struct Nonce(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
     pub nonce: Nonce,
-    /// True: go on. False: stop sending now.
+    /// True: continue. False: stop sending now.
     pub go_on: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Values as bytes of segments and of long letters: compressed JSON.
 //!
-//! The bytes may come from a stranger. Invariant: reading takes time and memory in proportion to the compressed bytes,
-//! [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them and [`MIN_UNPACKED_LIMIT`] besides, and never more JSON than [`MAX_UNPACKED_BYTES`]. The JSON is parsed
-//! while it is unpacked: the whole text is never in memory.
+//! The bytes may come from an unknown sender. Invariant: reading takes time and memory in proportion to the
+//! compressed bytes: [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them and [`MIN_UNPACKED_LIMIT`] in addition, and never more JSON
+//! than [`MAX_UNPACKED_BYTES`]. The JSON is parsed while it is unpacked: the whole text is never in memory.
 
 use packetrig_units::clamp_to_u32;
 use serde::Serialize;
@@ -79,7 +79,7 @@ pub fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(MAX_WINDOW_LOG2)?;
-    // The limit is on the unpacked text. One on the parsed value would come after the memory was taken.
+    // The limit applies to the unpacked text. A limit on the parsed value would come after the memory was allocated.
     let mut text = LimitedReader { inner: decoder, left: most, most };
     let value = serde_json::from_reader(BufReader::with_capacity(TEXT_BUFFER_BYTES, &mut text));
     Ok(value?)

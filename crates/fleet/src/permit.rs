@@ -98,7 +98,7 @@ pub struct OwnPlanPort {
 #[derive(Clone, Copy, Debug)]
 pub struct PermitRequest<'a> {
     pub terms: &'a RunTerms,
-    /// Files whose frames are to be sent, without symbolic links; `None`: one does not exist.
+    /// Files with frames to send, without symbolic links; `None`: one file does not exist.
     pub replays: &'a [Option<PathBuf>],
 }
 
@@ -161,10 +161,10 @@ impl LendingPermit {
     }
 
     fn check_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
-        // A file that was not found is refused: nobody knows which one would be opened.
+        // A missing file is refused: nobody knows which file would be opened later.
         let are_lent = files.iter().all(|file| {
             let both = file.as_ref().zip(self.replays.as_ref());
-            // Both are without symbolic links, so a link cannot lead out of the directory.
+            // Both paths are resolved without symbolic links, so a link cannot lead out of the directory.
             both.is_some_and(|(file, directory)| file.starts_with(directory))
         });
         if !are_lent {
@@ -244,8 +244,8 @@ impl LendingPermit {
         }
         let reach = stream.possible_destinations();
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
-            // A destination that nobody knows in advance can be any address, so only
-            // a permit for all of them covers it.
+            // A destination that is unknown in advance can be any address, so only a permit for
+            // all addresses covers it.
             let open = reach.open.iter().filter(|why| self.forbids_unknown(why));
             refusals.extend(
                 open.map(|why| format!("stream {name}: its destination is not known in advance: {why}")),

@@ -6,8 +6,8 @@
 //! The placement uses the last hellos of the nodes, not their answers to a preparation. Either every port has a place,
 //! or every reason why not is given.
 //!
-//! Invariant: no interface is given twice; the same plan and the same nodes give the same places; ports by label get a
-//! place whenever that is possible at all.
+//! Invariant: no interface is assigned twice; the same plan and the same nodes give the same places; ports by
+//! label get a place whenever this is possible.
 
 use crate::members::{FleetMembers, MemberRow};
 use crate::message::{NodeName, PortPlace, RunId};
@@ -59,7 +59,7 @@ struct OfferedInterface {
     up: bool,
     /// Reason why its node cannot take part.
     hindrance: Option<String>,
-    /// Port of the plan to which it is assigned.
+    /// Port of the plan to which the interface is assigned.
     given: Option<usize>,
 }
 
@@ -100,7 +100,8 @@ impl<'a> PlaceSearch<'a> {
         for (row, hindrance) in rows.iter().zip(&hindered) {
             offers.extend(row.hello.ports.iter().map(|port| OfferedInterface {
                 place: PortPlace { node: row.node.clone(), interface: port.interface.clone() },
-                // A label of the node is one of all its ports, so a plan can ask for either in the same way.
+                // A label of the node applies to all its ports, so a plan can request both kinds of labels in
+                // the same way.
                 labels: row.labels().chain(&port.labels).cloned().collect(),
                 up: port.up,
                 hindrance: hindrance.clone(),
@@ -259,7 +260,7 @@ impl<'a> PlaceSearch<'a> {
         true
     }
 
-    /// Offers with the label of a port, those on the least used nodes first.
+    /// Offers with the label of a port; offers on the least used nodes come first.
     fn candidate_offers(&self, index: usize) -> Vec<usize> {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
         let mut found = self.by_label.get(label).cloned().unwrap_or_default();

@@ -31,9 +31,9 @@ pub trait RunSource: Send + Sync + 'static {
 
 /// An open run that can be changed.
 pub trait SteeredRun: Send {
-    /// Makes a change; returns when it is done, or could not be and nothing was changed.
+    /// Makes a change; returns when the change is done, or when it failed and had no effect.
     fn make_change(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
-    /// Its plan, with all streams that it ever had: those of removed flows keep their indices.
+    /// Plan of the run, with all streams that it ever had: removed flows keep their indices.
     fn plan(&self) -> Arc<Plan>;
     /// Stops everything and closes the ports. `keep`: it has sent frames, so its result is worth keeping.
     fn close_run(self: Box<Self>, keep: bool);

@@ -1,9 +1,9 @@
 //! Terms of controllers: the record of each as a value, and conclusions from reading it.
 //!
-//! A controller process has one record and refreshes it, however many nodes it leads ([`crate::lead`]). A record
-//! without a refresh for long enough may be ended by any controller, by compare-and-set: then it is over for good,
-//! whether its process wakes up again or not. A controller that could not refresh its own record for as long commits no
-//! start any more, and one whose refresh is refused has lost: it sends nothing more.
+//! A controller process has one record and refreshes it, however many nodes it leads ([`crate::lead`]). After
+//! a long time without a refresh, any controller may end the record by compare-and-set. The term is then over
+//! for good, even if its process wakes up again. A controller that could not refresh its own record for this
+//! time commits no start any more. If its refresh is refused, it has lost and sends nothing more.
 //!
 //! Arguments carry the present time, and the controllers that run on this machine.
 //!
@@ -29,7 +29,7 @@ pub struct Identity {
     /// Name of its host, for people.
     pub host: String,
     /// Boot of the kernel, and the directory in which the controller shows that it is running. Only controllers with
-    /// the same value can be looked up. A process number would not do: another process may get it later.
+    /// the same value can be looked up. A process number is not enough: another process may get it later.
     pub place: String,
     /// Number of its process, for people.
     pub pid: u32,
@@ -88,7 +88,7 @@ pub enum TermState {
     Dead(u64),
     /// The controller is running.
     Alive,
-    /// No refresh was seen yet: the term is dead if that is still so at this time.
+    /// No refresh was seen yet: the term is dead if this has not changed at this time.
     Unclear(MonoTime),
 }
 
@@ -147,17 +147,16 @@ impl TermWatch {
     ) -> TermState {
         let Some((record, revision)) = found.filter(|(record, _)| !record.is_over) else {
             self.seen.remove(controller);
-            // A missing record counts as one that has ended: a controller writes
-            // its record before it takes a lead.
+            // A missing record counts as ended: a controller writes its record before it takes a lead.
             return TermState::Over;
         };
         let known = self.seen.get(controller).copied();
-        // Counted from the time at which this watcher first saw the revision: clocks of hosts are never compared.
+        // The time counts from when this watcher first saw the revision: clocks of hosts are never compared.
         let since = known.filter(|(seen, _)| *seen == revision).map_or(now, |(_, since)| since);
         self.seen.insert(controller.to_owned(), (revision, since));
         let stale_at = since + self.times.stale;
         let is_there = is_there(&record.holder);
-        // On its own host, a process that is gone need not be waited for.
+        // On the same host, the kernel shows at once that a process is gone, so no wait is needed.
         if now >= stale_at || is_there == Some(false) {
             TermState::Dead(revision)
         } else if is_there == Some(true) || known.is_some_and(|(seen, _)| seen != revision) {
@@ -218,15 +217,15 @@ impl ControllerTerm {
         }
         // A missed refresh is not repeated later.
         self.next = now + self.times.refresh;
-        // Several refreshes may be without an answer. The first is kept for
-        // the case that only that one was done.
+        // Several refreshes may have no answer. The first one is kept, because perhaps only that one was stored.
         self.open = Some((self.open.map_or(now, |(first, _)| first), now));
         Some((self.revision, self.record.clone()))
     }
 
     pub const fn on_refreshed(&mut self, revision: u64) {
         self.revision = revision;
-        // Counted from the request: the write happened no earlier, so the term never seems fresher than it is.
+        // The time counts from the request: the write happened no earlier, so the term never seems fresher
+        // than it is.
         if let Some((_, last)) = self.open.take() {
             self.refreshed = last;
         }

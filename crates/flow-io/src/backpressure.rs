@@ -6,9 +6,9 @@
 //! * A disk of this machine is waited for until it takes data again: a disk that stands still costs time, and no record.
 //! * A collector that has a connection may take nothing for a minute: its own disk may stand still.
 //! * A collector that cannot be reached is given up after ten seconds.
-//! * After the user has asked for the end, any output is given up after five seconds.
+//! * After the user has requested the end, packetrig gives up any output after five seconds.
 //!
-//! The other outputs are still waited for.
+//! packetrig still waits for the other outputs.
 //!
 //! Invariant: an output that was given up is not waited for again, neither at its queue nor at the end, unless it takes something.
 
@@ -22,16 +22,16 @@ use std::time::Duration;
 
 /// Interval at which a waiting thread checks whether to continue.
 const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Time after which a connected collector that takes nothing is given up.
+/// Time after which a connected collector that accepts no data is given up.
 const CONNECTED_STALL_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// Time after which an unreachable collector is given up.
 const UNREACHABLE_STALL_TIMEOUT: Nanos = Nanos::from_secs(10);
-/// Time after which any output that takes nothing is given up, once the user has asked for the end.
+/// Time after which any output that accepts no data is given up, once the user has requested the end.
 const HURRIED_STALL_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Maximum number of checks of the other sources: all are told to end at the same time, and do so within a fraction of a second.
 const MAX_SOURCE_CHECKS: u32 = 50;
 
-/// The way in which an output is reached.
+/// How packetrig reaches an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputReachability {
     /// The output is on this machine, or has no connection (UDP).
@@ -48,7 +48,7 @@ impl OutputReachability {
 #[derive(Debug)]
 struct BackpressureState {
     is_begun: AtomicBool,
-    /// True if the packets are those of files, which can wait.
+    /// True if the packets come from files, which can wait.
     is_of_files: AtomicBool,
     /// Sources that may still give packets.
     open_sources: AtomicUsize,
@@ -91,7 +91,7 @@ impl BackpressurePolicy {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
-    /// Makes workers wait from now on, for packets of files. The outputs of files are waited for at the end, too.
+    /// Makes workers wait from now on, for packets of files. At the end, packetrig also waits for the outputs of files.
     pub fn begin_waiting_for_files(&self) {
         self.0.is_of_files.store(true, Ordering::Release);
         self.begin_waiting();
@@ -118,7 +118,7 @@ impl BackpressurePolicy {
         clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_ns(reach)
     }
 
-    /// Time that an output that takes nothing is waited for after the last batch was offered.
+    /// After the last batch was offered, packetrig waits this long for an output that accepts no data.
     pub(crate) fn last_wait_ns(&self, reach: OutputReachability, usual: Nanos) -> u64 {
         // Packets of files are not lost meanwhile; a live meter has a fixed time for its end.
         let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReachability::Connected;
@@ -144,8 +144,8 @@ impl BackpressurePolicy {
         self.begin_waiting();
     }
 
-    /// Puts a value into a queue whose receiver never stalls for long. Waits for room if waiting has begun; returns the value
-    /// if there was none.
+    /// Puts a value into a queue with a receiver that never stalls for long. Waits for room if waiting has
+    /// begun; returns the value if there was no room.
     pub(crate) fn send_or_wait<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
         while self.is_begun() {
             // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
@@ -163,7 +163,7 @@ impl BackpressurePolicy {
 struct ProgressState {
     reach: AtomicUsize,
     is_given_up: AtomicBool,
-    /// Time at which it last took something.
+    /// Time at which the output last accepted data.
     last_progress_ns: AtomicU64,
 }
 
@@ -194,7 +194,7 @@ impl OutputProgress {
         let reach =
             if is_connected { OutputReachability::Connected } else { OutputReachability::Unreachable };
         self.0.reach.store(reach as usize, Ordering::Release);
-        // It may have taken nothing for a while, so the time limit for reconnecting begins when the connection breaks.
+        // The output may have stalled for a while, so the time limit for reconnecting begins when the connection breaks.
         if (before, reach) == (OutputReachability::Connected, OutputReachability::Unreachable) {
             self.0.last_progress_ns.store(clock::monotonic_ns(), Ordering::Release);
         }
@@ -237,7 +237,7 @@ impl OutputProgress {
     }
 }
 
-/// The queue of one output, which can be given up without the others. Clones share the queue.
+/// The queue of one output, which can be given up without the other queues. Clones share the queue.
 #[derive(Debug)]
 pub struct OutputQueue<T> {
     queue: Sender<T>,
@@ -273,7 +273,7 @@ impl<T> OutputQueue<T> {
 
     /// Gives the output up if it has taken nothing for too long while a worker waited.
     fn abandon_if_stalled(&self, waiting_since_ns: u64) {
-        // Time counts only from when this thread began to wait: an idle queue had nothing to take before.
+        // Time counts only from when this thread began to wait: an idle queue had no data before.
         let last_progress_ns = self.progress.last_progress_ns().max(waiting_since_ns);
         if self.backpressure.is_stalled(self.progress.reach(), last_progress_ns) {
             self.progress.mark_abandoned();

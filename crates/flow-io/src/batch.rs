@@ -36,7 +36,7 @@ impl WorkerBatch {
     }
 }
 
-// A new flow counts as a record without packets, because SIM reports each packet in an event of its own.
+// A new flow counts as a record without packets, because SIM reports each packet as a separate event.
 fn carried_by_event(event: &SimEvent) -> CarriedRecords {
     match event {
         SimEvent::Flow { .. } => CarriedRecords { records: 1, packets: 0, bytes: 0 },

@@ -46,7 +46,7 @@ impl TrustedCertificates {
     fn record_certificate_refusal(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
         let trusted = self.file.display();
         let text = format!(
-            "the certificate {} is not accepted: {}; trusted are those in {trusted}",
+            "the certificate {} is not accepted: {}; the trusted certificates are in {trusted}",
             describe_certificate(shown),
             describe_objection(&objection)
         );
@@ -67,7 +67,7 @@ fn describe_objection(objection: &Error) -> String {
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == AUTHORITY_CERTIFICATE_OBJECTION =>
         {
-            "it is that of an authority, and it is not itself among the trusted ones".to_owned()
+            "it is the certificate of an authority, and it is not itself trusted".to_owned()
         }
         Error::InvalidCertificate(error) => error.to_string(),
         other => other.to_string(),

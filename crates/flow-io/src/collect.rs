@@ -73,7 +73,7 @@ pub struct CollectOptions {
     /// True if this collector has the group records that its former process stored. If not, it passes over records that meters sent
     /// before its start, because the meters send them again.
     pub has_memory: bool,
-    /// Collectors to which received datagrams go on.
+    /// Collectors to which received datagrams are forwarded.
     pub relays: Vec<RelayTarget>,
 }
 
@@ -122,7 +122,8 @@ impl CollectorState {
     }
 
     /// Maximum number of connections that one address may have with a listener.
-    // A quarter: one exporter that reconnects all the time, or is hostile, cannot lock out the others.
+    // The limit is a quarter: one hostile exporter, or one that reconnects all the time, cannot lock
+    // out the other exporters.
     const fn connections_per_address(&self) -> usize {
         self.connections.div_ceil(4)
     }
@@ -169,7 +170,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             message_timeout_ns: options.message_timeout.as_u64(),
             first_message_ns: options.first_message.as_u64(),
         });
-        // Bounded: a slow outlet must hold up the listeners and not fill the memory.
+        // The queue is bounded: a slow outlet must slow the listeners and not fill the memory.
         let (queue, items) = bounded(MAX_QUEUED_BATCHES);
         let known = Arc::<Mutex<KnownState>>::default();
         let mut opening = CollectorOpening {
@@ -197,7 +198,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             Ok(decoder) => decoder,
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
-                // The threads are joined before the error is reported: nothing of a failed start goes on.
+                // The threads are joined before the error is reported: no part of a failed start continues.
                 return join_all(threads).and(Err(error));
             }
         };
@@ -231,7 +232,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         shared.over.store(true, Ordering::Release);
         // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
         let listened = join_all(intakes);
-        // With the listeners, the last ends of the queues are gone. A relay is joined even if a listener has panicked.
+        // The listeners held the last ends of the queues. A relay is joined even if a listener has panicked.
         let relayed = join_all(relays);
         let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
         listened.and(relayed).and(outlet).map(|outlet| (reading.read_ledger(), outlet))
@@ -275,7 +276,7 @@ impl LedgerReader {
     }
 }
 
-/// Listeners and files, opened one after the other. If one cannot be opened, the threads of the others end.
+/// Listeners and files, opened one after the other. If one cannot be opened, the threads of the opened ones end.
 struct CollectorOpening<'a> {
     options: &'a CollectOptions,
     shared: &'a Arc<CollectorState>,

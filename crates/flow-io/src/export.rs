@@ -6,14 +6,14 @@
 //!  WorkerOutbox --'       |                   |     '-> backlog -> TargetSender -> file
 //!                    queue dropped       queue dropped          sent, refused
 //! ```
-//! Until [`BackpressurePolicy`](crate::BackpressurePolicy) lets threads wait, none waits for room: a full queue or backlog loses whole batches,
-//! which are counted with their packets. After that, the dispatcher waits for each target that still takes data. A target that is slow or
-//! gone costs its own backlog; the other targets lose nothing.
+//! Until [`BackpressurePolicy`](crate::BackpressurePolicy) lets threads wait, no thread waits for room: a full queue or backlog loses whole
+//! batches, and packetrig counts them with their packets. After that, the dispatcher waits for each target that still takes data. A target that
+//! is slow or gone costs its own backlog; the other targets lose nothing.
 //!
 //! One meter of a group may export for all: then a gate is before the backlogs (`gate`).
 //!
-//! Invariant: offered = queue dropped + sent + refused + left to others + waiting, for each target, at any time; and each record that was
-//! dropped or refused has a cause.
+//! Invariant: offered = queue dropped + sent + refused + left to other meters + waiting, for each target, at
+//! any time; and each dropped or refused record has a cause.
 
 mod accounts;
 mod backlog;
@@ -64,7 +64,10 @@ pub enum Error {
     #[error("cannot export to {target}: {source}")]
     Target { target: String, source: std::io::Error },
     /// The format's messages have no length field, so a byte stream of them cannot be split again.
-    #[error("cannot export {format} to {target}: its messages have no length field; use udp://, or IPFIX")]
+    #[error(
+        "cannot export {format} to {target}: the messages of {format} have no length field; use udp://, \
+        or IPFIX"
+    )]
     NotFramed { format: &'static str, target: String },
     /// TLS without a certificate authority.
     #[error(
@@ -104,7 +107,7 @@ pub fn spawn_export(
     let mut backlogs = Vec::new();
     let mut senders = Vec::new();
     for destination in &options.destinations {
-        // Each target has a backlog of its own, so that a slow one costs the others nothing.
+        // Each target has its own backlog, so that a slow target costs the others nothing.
         let (room, batches) = bounded(batches_within(options.backlog_bytes));
         let transport = open_transport(options, destination)?;
         let encoder = build_encoder(options, destination, transport.is_v6());
@@ -140,7 +143,7 @@ pub fn spawn_export(
             Some(mut gate) => gate.run_until_closed(&dispatcher),
             None => dispatcher.run_until_closed(),
         }
-        // This ends the targets' threads, once they have taken what is left in their backlogs.
+        // This ends the targets' threads, once they have sent the rest of their backlogs.
         drop(dispatcher);
         last_offer.start_countdown(clock::monotonic_ns());
     })?);
@@ -216,7 +219,7 @@ impl ExportThread {
         // All threads are joined, also after a panic: no thread may outlive the report of its records.
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         let is_whole = self.member.is_none_or(|member| {
-            // Before the member stops: its farewell carries this watermark to the successor.
+            // This comes before the member stops: its farewell carries this watermark to the successor.
             gate::set_final_watermark(member.role_handle(), self.accounts.delivery_counts().is_complete());
             member.leave_group()
         });

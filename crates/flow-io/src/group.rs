@@ -6,8 +6,8 @@
 //!                         role, replay mark,  v   |  watermark, coverage
 //!                                           GroupSeat  <-> export threads, display
 //! ```
-//! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are those of `CLOCK_BOOTTIME`, which
-//! goes on while a machine is suspended.
+//! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are those of
+//! `CLOCK_BOOTTIME`, which continues while a machine is suspended.
 //!
 //! Invariant: [`GroupRoleHandle::may_export`] is false as soon as the member thread has not advertised for the detection time, whether that
 //! thread runs or not.

@@ -57,7 +57,7 @@ impl PacketIntake {
     #[inline]
     pub fn add_frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.count_received_bytes(full_len as u64);
-        // Share before sampling: each meter then samples its own share, whatever the others see.
+        // The share comes before sampling: each meter then samples its own share, independent of other meters.
         if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
             return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
@@ -88,7 +88,7 @@ impl PacketIntake {
         };
         let all = segments.all_segments();
         let count = u64::from(all.count);
-        // Counted before the share and the sampling, as every frame: seen = packets in batches + ignored.
+        // Every frame is counted before the share and the sampling: seen = packets in batches + ignored.
         self.counts.seen += count;
         self.counts.seen_bytes += segments.frame_bytes() as u64;
         self.counts.merged += 1;
@@ -107,7 +107,7 @@ impl PacketIntake {
                 self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT_FLAG != 0);
                 self.filled += 1;
             }
-            // The others of the merged frame are counted as sampled already.
+            // The other packets of the merged frame are counted as sampled already.
             Err(cause) => self.counts.count_ignored_packets(cause, chosen.count.into()),
         }
     }
@@ -181,10 +181,10 @@ impl PacketIntake {
     fn choose_segments(&mut self, all: SelectedSegments) -> SelectedSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
         let sampling = u64::from(self.sampling);
-        // The arithmetic equals counting one by one: sampling must not depend on merging.
+        // The arithmetic gives the same result as counting one by one: sampling must not depend on merging.
         let (chosen, rest) = ((passed + count) / sampling, (passed + count) % sampling);
         self.counts.count_ignored_packets(IgnoredReason::Sampled, count - chosen);
-        // The remainder carries over, so that sampling goes on across merged packets.
+        // The remainder carries over, so that sampling continues across merged packets.
         self.passed = clamp_to_u32(rest);
         SelectedSegments { count: clamp_to_u16(chosen), has_last: rest == 0 && chosen > 0 }
     }

@@ -1,8 +1,8 @@
 //! The meter's ledger: all accounts in one place, at any time and at the end.
 //!
-//! Workers publish their counters, outputs return theirs when asked, and the kernel is asked about interfaces. While a meter works,
-//! the content of a queue is everything that was offered and is in no other account. At the end the outputs report their remaining
-//! records, and everything must add up.
+//! Workers publish their counters, outputs return theirs on request, and the kernel reports the counters of
+//! interfaces. While a meter works, the content of a queue is everything that was offered and is in no other
+//! account. At the end the outputs report their remaining records, and everything must add up.
 //!
 //! Invariant: nothing is counted here; an unknown count is absent.
 
@@ -109,7 +109,7 @@ pub struct LedgerReport {
     pub imbalances: Vec<String>,
     /// Remarks about the source, such as a file that ends within its last packet.
     pub remarks: Vec<String>,
-    /// Files of which only a part could be read.
+    /// Files that could be read only in part.
     pub damages: Vec<String>,
     /// True if the meter was stopped before it had read the files to their end.
     pub stopped: bool,
@@ -127,7 +127,7 @@ impl MeterAccounts {
 
     /// Adds a sink of records, which `account` asks for its counts, and returns its end of the queue.
     pub fn add_sink(&self, name: String, account: SinkAccount) -> Receiver<crate::WorkerBatch> {
-        // Bounded: a slow sink costs batches, which are counted, and not memory.
+        // The queue is bounded: a slow sink costs batches, which are counted, and not memory.
         let (batches, taken) = bounded(MAX_QUEUED_BATCHES);
         lock_ignoring_poison(&self.sinks).push(LedgerSink { name, queue: Some(batches), account });
         taken
@@ -161,7 +161,7 @@ impl MeterAccounts {
     }
 
     pub(crate) fn begin_metering(&self, worker_statuses: Vec<Arc<WorkerStatus>>, captured: PacketOrigin) {
-        // Set again: allocating the tables has taken time in which nothing was metered.
+        // The time is set again: allocating the tables has taken time in which no packet was metered.
         self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
         *lock_ignoring_poison(&self.worker_statuses) = worker_statuses;
         *lock_ignoring_poison(&self.captured) = Arc::new(captured);
@@ -246,7 +246,7 @@ impl MeterAccounts {
                 None
             }
             PacketOrigin::Interfaces(interfaces) => {
-                // The counters of an interface that is gone are unknown, and so are the sums then.
+                // The counters of a removed interface are unknown, and so are the sums then.
                 let read: Option<Vec<_>> =
                     interfaces.iter().map(|counts| lock_ignoring_poison(counts).read_totals()).collect();
                 let totals = read?.into_iter().fold(InterfaceTotals::default(), InterfaceTotals::add_totals);
@@ -330,7 +330,7 @@ fn add_counts(sum: &mut ExportCounts, counts: &ExportCounts) {
     sum.own_records += counts.own_records;
 }
 
-/// Rules that hold at the end, in addition to those of the ledger itself.
+/// Rules that hold at the end, in addition to the rules of the ledger itself.
 fn check_count_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     // `None` if one of the rings does not count its frames: then the rule cannot be checked.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();

@@ -105,7 +105,7 @@ impl OutputQueues {
         self.records_out.as_mut().is_some_and(export::WorkerOutbox::was_blind)
     }
 
-    /// Reports whether the export needs the flows that go on again, because this meter has taken over.
+    /// Reports whether the export needs the flows in progress again, because this meter has taken over.
     pub(crate) fn wants_open_flows(&mut self) -> bool {
         self.events_out.as_mut().is_some_and(export::WorkerOutbox::has_taken_over)
     }
@@ -119,7 +119,7 @@ impl OutputQueues {
         let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS_PER_BATCH));
         let batch = WorkerBatch::Records(records);
         let carried = batch.carried_records();
-        // There is a sink: records are collected only if there is one.
+        // A sink exists: records are collected only for sinks.
         let last = self.sinks.len() - 1;
         let mut batch = Some(batch);
         for (number, (queue, offered)) in self.sinks.iter().zip(&mut self.offered).enumerate() {

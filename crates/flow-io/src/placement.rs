@@ -1,4 +1,4 @@
-//! Assigns processors to the workers of live sources: first those near their own interface.
+//! Assigns processors to the workers of live sources: first the processors near their own interface.
 //!
 //! A processor gets one worker. With more workers than processors none is pinned: the kernel distributes them better.
 
@@ -17,7 +17,7 @@ pub(crate) fn assign_processors(locations: &[PortLocation], of_each: usize) -> V
 /// Pins the calling thread to its processor, if it has one, and asks for precedence there.
 pub(crate) fn pin_current_thread(processor: Option<usize>) {
     if let Some(processor) = processor {
-        // Both calls only make it faster. Without the rights for them the worker is as correct on any processor.
+        // Both calls only improve the speed. Without the rights for them, the worker runs correctly on any processor.
         drop(sched::pin_thread(processor));
         drop(sched::request_precedence());
     }
@@ -31,7 +31,7 @@ pub(crate) fn run_on<T: Send>(
 ) -> Result<T, Error> {
     let Some(processor) = processor else { return act() };
     std::thread::scope(|scope| {
-        // A thread of its own, so that the caller is not left pinned.
+        // The work runs on a separate thread, so that the caller is not left pinned.
         let thread = std::thread::Builder::new().name("meter-open".into());
         let opening =
             thread.spawn_scoped(scope, move || pin_and_run(processor, act)).map_err(Error::Thread)?;
@@ -66,8 +66,8 @@ fn assign_nearest(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec
     assigned
 }
 
-/// Returns the processors of the NUMA node that an interface is attached to. Those of other namespaces are unknown: `/sys` does not
-/// show their interfaces here.
+/// Returns the processors of the NUMA node that an interface is attached to. The processors for interfaces of
+/// other namespaces are unknown: `/sys` does not show their interfaces here.
 fn near_processors(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;

@@ -6,7 +6,7 @@
 //! in order. So a packet that is at most [`MIN_REORDER_PACKETS`] packets of its worker late is metered as in the sorted capture, and a few
 //! packets with times in the future wait until the others are metered.
 //!
-//! Invariant: every packet comes out once, and those of one batch are in order.
+//! Invariant: every packet comes out once, and the packets of one batch are in order.
 
 use crate::intake::PACKETS_PER_BATCH;
 use packetrig_flow::PacketInfo;
@@ -38,8 +38,8 @@ impl ReorderBuffer {
         }
         self.is_holding = true;
         self.held.extend_from_slice(packets);
-        // Twice the window: half of it can go out, and a whole window still
-        // stays to be sorted with later packets.
+        // The buffer holds twice the window: half of it can leave, and a whole window still stays to be
+        // sorted with later packets.
         if self.held.len() >= 2 * MIN_REORDER_PACKETS {
             self.release_older_half(&mut out);
         }
@@ -61,11 +61,11 @@ impl ReorderBuffer {
 
     fn release_older_half(&mut self, out: &mut impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
-        // The older half goes out, the newer one stays to be sorted with what follows. If all of it came in order, there is
-        // nothing to wait for any more.
+        // The older half is given out. The newer half stays, to be sorted with later packets. If all packets
+        // came in order, sorting ends.
         self.is_holding = !is_steady(self.released_ns, &held);
         let released = if self.is_holding { held.len() - MIN_REORDER_PACKETS } else { held.len() };
-        // A stable sort: packets of the same time keep the order of the file.
+        // The sort is stable: packets of the same time keep the order of the file.
         if !held.is_sorted_by_key(|packet| packet.at_ns) {
             held.sort_by_key(|packet| packet.at_ns);
         }

@@ -1,7 +1,7 @@
 //! Sends stored records as IPFIX messages, at the pace that the caller gives them.
 //!
-//! In contrast to a meter's export it may wait: a connection that takes data slowly slows the sender down. Over UDP, what the kernel
-//! refuses is lost and counted.
+//! In contrast to a meter's export, it may wait: a connection that accepts data slowly slows the sender down.
+//! Over UDP, datagrams that the kernel refuses are lost and counted.
 //!
 //! Invariant: each record is in a message that was sent or refused once [`RecordSender::finish_sending`] has returned.
 
@@ -104,7 +104,7 @@ impl RecordSender {
         self.outlet.take_failure()
     }
 
-    /// Sends what waits, and returns the counts with the text of the last refusal.
+    /// Sends the waiting datagrams, and returns the counts with the text of the last refusal.
     pub fn finish_sending(mut self, now_ns: u64) -> io::Result<(ResentCounts, Option<String>)> {
         self.exporter.flush_message(now_ns, &mut self.outlet);
         self.outlet.take_failure()?;
@@ -150,7 +150,7 @@ impl MessageSink for MessageOutlet {
                 self.counts.messages += 1;
                 self.counts.message_bytes += message.bytes.len() as u64;
             }
-            // A datagram that is refused is lost; the next one may be taken.
+            // A refused datagram is lost; the kernel may accept the next one.
             Err(error) if matches!(self.target, MessageTarget::Datagrams(_)) => {
                 self.counts.refused.add_records(message.carried);
                 self.refusal = Some(error);

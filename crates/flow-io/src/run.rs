@@ -70,7 +70,8 @@ struct OpenedSources {
 impl RunningMeter {
     /// Starts the meter; from now on everything that arrives is in the ledger.
     pub fn start_metering(options: &MeterOptions, accounts: &MeterAccounts) -> Result<Self, Error> {
-        // Taken even if the start fails: outputs end when their queues close, and these are the last senders.
+        // The senders are taken even if the start fails: outputs end when their queues close, and these are
+        // the last senders.
         let channels = accounts.take_channels();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
             // Files wait for slow outputs. Recorded at a pace they are like live traffic, which does not.
@@ -111,13 +112,14 @@ impl RunningMeter {
         }
     }
 
-    /// Reports whether all workers have ended, or one has failed. In the second case the caller has to stop the others.
+    /// Reports whether all workers have ended, or one has failed. In the second case the caller has to
+    /// stop the remaining workers.
     pub fn is_over(&self) -> bool {
         let has_failed = self.worker_statuses.iter().any(|status| status.has_failed());
         has_failed || self.has_ended()
     }
 
-    /// Reports whether all workers have ended, so that nothing more is handed over.
+    /// Reports whether all workers have ended, so that no more records are passed on.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }
@@ -167,7 +169,7 @@ impl StartingWorkers {
         channels: &OutputChannels,
     ) -> Result<(), Error> {
         let count = processors.len();
-        // Rounded up, so that no worker gets a table without slots.
+        // The division rounds up, so that no worker gets a table without slots.
         let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
         // All interfaces have the same number of workers, so the number of a worker tells its interface.
@@ -214,14 +216,14 @@ struct WorkerStart {
 impl WorkerStart {
     fn run_worker(self) -> Result<(), Error> {
         let Self { processor, parse, share, table, outbox, status, ready, source } = self;
-        // Held to the end of this function, so that it notices a panic in any line below.
+        // The guard is held to the end of this function, so that it notices a panic in any line below.
         let _alarm = status.guard_against_panic();
         placement::pin_current_thread(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
-        // Allocated on this thread, after it was pinned: the kernel takes memory from the node of the processor that first
-        // touches it.
+        // The memory is allocated on this thread, after it was pinned: the kernel takes memory from the node
+        // of the processor that first touches it.
         let table = FlowTable::<MeterMemory>::new(&table);
-        // Both fail only if the start of the meter has failed: there is no source for this worker then.
+        // Both calls fail only if the start of the meter has failed: then there is no source for this worker.
         if ready.send(()).is_err() {
             return Ok(());
         }
@@ -288,8 +290,8 @@ fn open_interfaces(
         };
         let processor = processors.get(at * of_each).copied().flatten();
         sources.extend(placement::run_on(processor, || open_live(location, interface, input, options))?);
-        // The interface counts on its own. Reading it before and after the
-        // ring opens bounds what came in between.
+        // The interface counts independently. Reading it before and after the ring opens bounds the packets
+        // that came in between.
         interface.lock().unwrap_or_else(PoisonError::into_inner).count_opened_interface()?;
     }
     Ok(OpenedSources {

@@ -1,7 +1,7 @@
 //! A meter's share of traffic that several meters see. The two outermost addresses of a packet decide to which share it belongs.
 //!
-//! So one meter sees both directions of a flow, its fragments, and what is in its tunnels. The meters need no contact with each
-//! other. Packets that are not IP belong to the first share.
+//! So one meter sees both directions of a flow, its fragments, and its tunnelled packets. The meters need no
+//! contact with each other. Packets that are not IP belong to the first share.
 //!
 //! Invariant: for any number of shares, a packet is in exactly one of them.
 
@@ -25,7 +25,7 @@ impl FlowShareFilter {
         (index < of).then_some(Self { index, of })
     }
 
-    /// Reports whether this is the share of packets without addresses and of those that were not parsed.
+    /// Reports whether this is the share of packets without addresses and of packets that were not parsed.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }

@@ -4,10 +4,11 @@
 //!  file  -> CaptureReader -> PacketBlock -> FileSource (one per worker, by hash of the addresses)
 //!  iface -> packet rings (fanout by hash) or XDP rings -> LiveSource (one per ring)
 //! ```
-//! A source gives frames to a [`PacketIntake`] and supplies the time: that of the packets in a file, the clock's at an interface.
-//! It counts what its ring lost. It does not parse frames.
+//! A source gives frames to a [`PacketIntake`] and supplies the time: that of the packets in a file, the
+//! clock's at an interface. It counts the frames that its ring lost. It does not parse frames.
 //!
-//! Invariant: after [`PacketSource::stop_receiving`] a source ends, and everything that had arrived by then has been given or counted.
+//! Invariant: after [`PacketSource::stop_receiving`] a source ends, after it has given and counted all
+//! packets that had arrived by then.
 
 mod block;
 mod clock;
@@ -44,7 +45,7 @@ pub enum TakeOutcome {
 pub struct SentCounts {
     /// Packets on the wire.
     pub packets: u64,
-    /// Frames, of which a merged one is several packets.
+    /// Frames; a merged frame counts as several packets.
     pub frames: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The largest flows of the last second, for a live view.
 //!
-//! Each worker notes the packets of its batches in a small table of its own, which is taken once a second. A full batch means a
-//! high rate: then one packet counts for the whole batch. So the numbers of an interval are exact at low rates and estimates at
-//! high ones. No account uses them.
+//! Each worker notes the packets of its batches in a small table of its own, which is taken once a second. A
+//! full batch means a high rate: then one packet counts for the whole batch. So the numbers of an interval
+//! are exact at low rates and estimates at high rates. No account uses these numbers.
 //!
 //! Invariant: noting allocates nothing; flows that do not fit into the table are left out.
 
@@ -40,7 +40,7 @@ fn empty_table() -> NotedFlows {
 impl TopBoard {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
     pub fn count_batch_flows(&self, batch: &[PacketInfo]) {
-        // Never waits: the worker has packets to meter, and these numbers are only for looking at.
+        // The lock is never waited for: the worker has packets to meter, and these numbers are only for display.
         let Ok(mut noted) = self.0.try_lock() else { return };
         // The first packet serves as a random one, because batches begin anywhere in the traffic.
         let is_full_batch = batch.len() >= PACKETS_PER_BATCH;
@@ -61,7 +61,7 @@ impl TopBoard {
 
     /// Takes the flows that were noted since the last call.
     pub fn take_flows(&self) -> NotedFlows {
-        // Allocated before the lock is taken, so that the worker misses as few batches as possible.
+        // The memory is allocated before the lock is taken, so that the worker misses as few batches as possible.
         let empty = empty_table();
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
     }

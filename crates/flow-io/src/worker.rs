@@ -128,11 +128,12 @@ impl MeterWorker {
     /// Works until the source ends.
     pub(crate) fn run_until_ended(mut self) -> Result<(), Error> {
         let worked = self.meter_until_ended();
-        // Published before `end_input`, which waits for the other workers: the caller stops them when it sees this.
+        // This is published before `end_input`, which waits for the other workers: the caller stops them when
+        // it sees this.
         self.status.has_failed.store(worked.is_err(), Ordering::Release);
         self.outbox.end_input();
         self.release_held();
-        // Also after an error, because metered packets must be reported.
+        // This happens after an error too, because metered packets must be reported.
         self.table.finish_flows(&mut self.outbox);
         self.outbox.flush_batches();
         let put_in = self.source.put_in();
@@ -168,41 +169,41 @@ impl MeterWorker {
         }
     }
 
-    /// Times out flows that are due, or some of them; `true` if none are left.
+    /// Times out some or all of the due flows; `true` if none are left.
     fn expire_flows(&mut self, taken: TakeOutcome) -> bool {
         let has_ended = taken == TakeOutcome::Ended;
         if has_ended {
             self.release_held();
         }
         let given_ns = self.source.delivered_until_ns(taken == TakeOutcome::Nothing);
-        // Held packets must still find their flows: time goes no further than the packets that came out.
+        // Held packets must still find their flows: the time advances only up to the packets that came out.
         let now_ns =
             self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.complete_until_ns(given_ns));
         let most = if has_ended { usize::MAX } else { MAX_TIMED_OUT_FLOWS_PER_VISIT };
         let Some(now_ns) = now_ns else { return true };
         let is_done = self.table.advance_up_to(now_ns, most, &mut self.outbox);
-        // If some are left, flows that were due earlier may be among them.
+        // If some flows are left, flows that were due earlier may be among them.
         if is_done {
             self.settled_ns = now_ns;
         }
         is_done
     }
 
-    /// Reports some of the flows that go on to the export, after a takeover; `true` if none are left.
+    /// Reports some of the continuing flows to the export, after a takeover; `true` if none are left.
     fn tell_open(&mut self) -> bool {
         if self.outbox.wants_open_flows() {
             self.tell_from = Some(0);
         }
         let Some(from) = self.tell_from else { return true };
         self.tell_from = self.table.report_open_flows(from, REPORTED_SLOTS_PER_VISIT, &mut self.outbox);
-        // All flows are told: the export must not wait for the next note to send the last of them.
+        // All flows are reported: the export must not wait for the next note to send the last ones.
         if self.tell_from.is_none() {
             self.outbox.flush_batches();
         }
         self.tell_from.is_none()
     }
 
-    /// Meters the packets that are held back: nothing more arrives.
+    /// Meters the packets that are held back: no more packets arrive.
     fn release_held(&mut self) {
         let Self { table, outbox, status, reorder, .. } = self;
         if let Some(reorder) = reorder {
@@ -267,7 +268,7 @@ impl MeterWorker {
         counts.add_counts(self.table.counts());
         let delivered = self.delivered_packets();
         let mut notes = self.status.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        // A ring that cannot be read any more, such as that of a removed interface, keeps its last number.
+        // An unreadable ring, such as that of a removed interface, keeps its last number.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
         if ring_dropped > notes.ring_dropped {
             // Records of flows that were open during a loss say so: their counts may be too low.
@@ -295,7 +296,7 @@ fn meter_packets(
     now_ns: u64,
 ) {
     table.meter_packets(packets, now_ns, outbox);
-    // After the table: a new flow is announced before its packets, as SIM wants it.
+    // This comes after the table: SIM requires that a new flow is announced before its packets.
     if outbox.wants_events() {
         for packet in packets {
             let flow_id = table.flow_id(packet);

@@ -2,7 +2,7 @@
 //!
 //! A null value counts as zero: the empty word, `false`, or address zero.
 //!
-//! Invariant: there are as many values as rows were asked for.
+//! Invariant: the number of values equals the number of requested rows.
 
 mod coded;
 mod hybrid;
@@ -71,7 +71,8 @@ pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -
     if column.max_rep_level() > 0 {
         return Some("is repeated");
     }
-    // Files of other programs may have addresses as plain byte arrays; those that are marked as text are not addresses.
+    // Files of other programs may store addresses as plain byte arrays; byte arrays that are marked as text
+    // are not addresses.
     let is_word = column.logical_type_ref() == Some(&LogicalType::String);
     let fits = match (kind, column.physical_type()) {
         (ElementKind::Address, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 16,
@@ -151,7 +152,7 @@ fn skip_values(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
     };
     // The columns would come out of step, and rows would mix values of different records.
     if passed? < rows {
-        return Err(ParquetError::General("a column is shorter than the others".into()));
+        return Err(ParquetError::General("a column is shorter than the other columns".into()));
     }
     Ok(())
 }
@@ -236,7 +237,7 @@ fn read_column_values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
 ) -> ParquetResult<NonNullValues<T::T>> {
-    // At most the rows of a chunk, so the memory does not depend on what a file claims.
+    // At most the rows of a chunk are read, so the memory does not depend on the counts in a file.
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
     let mut found = 0;
@@ -245,7 +246,7 @@ fn read_column_values<T: DataType>(
         let read = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?.0;
         // The column has ended before its rows: without this check the loop would not end.
         if read == 0 {
-            return Err(ParquetError::General("a column is shorter than the others".into()));
+            return Err(ParquetError::General("a column is shorter than the other columns".into()));
         }
         found += read;
     }
@@ -263,7 +264,7 @@ fn with_nulls<V: Default>(
 }
 
 fn missing_value<V>() -> ParquetResult<V> {
-    Err(ParquetError::General("a column has fewer values than its levels say".into()))
+    Err(ParquetError::General("a column has fewer values than its levels state".into()))
 }
 
 fn unknown_type(physical: Physical) -> ParquetError {

@@ -1,7 +1,7 @@
 //! The sink for a ClickHouse table, over the HTTP interface: creates the table if there is none, and inserts rows in batches.
 //!
-//! It uses plain HTTP, so name and password are readable on the network. Each batch has a token, by which the table recognises a
-//! batch that is sent again because the answer was lost.
+//! It uses plain HTTP, so name and password are readable on the network. Each batch has a token. If a lost
+//! answer causes a second insertion, the table recognises the batch by its token.
 //!
 //! Invariant: a batch is stored, or it is lost and counted after the last attempt.
 
@@ -112,7 +112,7 @@ impl ClickHouseSink {
         }
         let carried = sum_carried(rows.iter().map(|row| &row.record));
         self.batches += 1;
-        // One token for all attempts: if the answer to the first was lost, the table drops the second as a duplicate.
+        // All attempts use one token: if the answer to the first was lost, the table drops the second as a duplicate.
         let token = format!("{:016x}-{}", self.name, self.batches);
         // Encoded once for all attempts, because the rows do not change.
         let body = rows::encode_rows(&rows);

@@ -1,6 +1,6 @@
 //! The columns of a stored record and of a stored ledger: names, kinds, values.
 //!
-//! A record has the columns of `flow::element::FLOW_ELEMENTS` in their order, then those of its exporter.
+//! A record has the columns of `flow::element::FLOW_ELEMENTS` in their order, then the columns of its exporter.
 
 mod ledger;
 
@@ -70,7 +70,7 @@ pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
 
 /// The columns of the flow table, in order.
 pub fn flow_columns() -> &'static [FlowColumn] {
-    // Built once: the list is asked for with each batch of rows.
+    // The list is built once, because each batch of rows needs it.
     static COLUMNS: LazyLock<Vec<FlowColumn>> = LazyLock::new(|| {
         let of_record = FLOW_ELEMENTS.iter().map(
             |&FlowElement { name, short, id, reverse, kind, unit, meaning, value }| FlowColumn {
@@ -97,7 +97,7 @@ const OF_SOURCE: [FlowColumn; 2] = [
         reverse: false,
         kind: ElementKind::Address,
         unit: "",
-        meaning: "who exported it; zero: the meter of this machine",
+        meaning: "address of the exporter; zero: the meter of this machine",
         accessor: ColumnAccessor::Source(|source| ElementValue::Address(source.exporter)),
     },
     FlowColumn {
@@ -127,7 +127,7 @@ const REVERSE_COLUMNS: [(&str, &str); 11] = [
     ("postNAPTSourceTransportPort", "postNAPTDestinationTransportPort"),
 ];
 
-/// The column that has for the reverse direction what this one has for the forward direction; most columns are the same for both.
+/// The column that has the same meaning for the reverse direction; most columns are the same for both directions.
 pub fn counterpart_column(name: &'static str) -> &'static str {
     // Each pair is looked up in both directions, so that applying this twice gives the same column again.
     let other = REVERSE_COLUMNS.iter().find_map(|&(one, other)| match name {

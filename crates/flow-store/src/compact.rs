@@ -68,7 +68,8 @@ pub fn compact_files(
         return Err(Error::Nothing { path: directory.to_owned() });
     }
     for (_, place) in tables.iter().filter(|(_, place)| place.is_dir()) {
-        // What a killed compaction left is finished first, unless a query is reading: then its hours are left alone below.
+        // The work of a killed compaction is finished first, unless a query is reading. In that case its
+        // hours are left alone below.
         replacement::finish_replacements(place)?;
     }
     // Collectors that are started again count the rows of files that are newer than this: such files must stay as they are.
@@ -81,13 +82,13 @@ pub fn compact_files(
         compacted.recent_files += recent.len() as u64;
         let joinable = same_columns(settled, table, &mut compacted);
         for batch in batch_files(joinable, file_bytes) {
-            // Between two sets: each is replaced whole, or not at all.
+            // This check is between two sets: each set is replaced as a whole, or not at all.
             if is_given_up() {
                 return Ok(compacted);
             }
             let set =
                 FileSet { table, place: directory.join(table.name()), partition: &partition, files: &batch };
-            // One bad file must not keep the others from being joined.
+            // One bad file must not prevent joining the other files.
             if let Err(error) = set.join_files(&mut compacted, &mut |_| true) {
                 compacted.failures.push(error.to_string());
             }
@@ -107,7 +108,8 @@ fn by_partition(found: FinishedFiles) -> Partitions {
     partitions
 }
 
-/// Files that are worth joining: those of at most half the size. The others would be written again for little.
+/// Returns the files that are worth joining: files of at most half the size. Rewriting larger
+/// files would gain little.
 fn small_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<FinishedFacts> {
     files.into_iter().filter(|file| file.bytes <= file_bytes / 2).collect()
 }
@@ -132,7 +134,8 @@ fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFa
     let mut batch: Vec<FinishedFacts> = Vec::new();
     let mut bytes = 0;
     for file in files {
-        // A bound on what is read. The joined file is often smaller, and may be joined again with later ones.
+        // This limits the bytes that are read. The joined file is often smaller, and may be joined
+        // again with later files.
         if bytes + file.bytes > file_bytes {
             all.push(std::mem::take(&mut batch));
             bytes = 0;
@@ -164,7 +167,7 @@ struct FileSet<'a> {
 }
 
 impl FileSet<'_> {
-    /// Writes the new file and puts it in the place of the others. After each step, `goes_on` decides whether to continue.
+    /// Writes the new file and replaces the old ones with it. After each step, `goes_on` decides whether to continue.
     fn join_files(
         &self,
         compacted: &mut CompactedFiles,
@@ -179,7 +182,7 @@ impl FileSet<'_> {
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         };
-        // A file that changed meanwhile is no failure: the next call joins what is there then.
+        // A file that changed in the meantime is no failure: the next call joins the files that exist then.
         if !matches!(done, Ok(true)) {
             compacted.abandoned += u64::from(done.is_ok());
             drop(fs::remove_file(&hidden));
@@ -197,7 +200,7 @@ impl FileSet<'_> {
         let mut new = PartialFile::begin_empty(self.table, claimed)?;
         let mut rows = JoinedRows::new(self.table);
         for facts in self.files {
-            // Retention or a recovery may have removed or replaced it since it was listed.
+            // Retention or a recovery may have removed or replaced the file since it was listed.
             if !facts.is_unchanged() {
                 return Ok(None);
             }
@@ -209,7 +212,7 @@ impl FileSet<'_> {
         Ok(Some(new))
     }
 
-    /// Puts the new file in the place of the others. Returns false if one of them has changed.
+    /// Replaces the old files with the new file. Returns false if one of them has changed.
     fn replace_files(
         &self,
         new: &PartialFile,
@@ -227,14 +230,14 @@ impl FileSet<'_> {
             files: names.collect(),
             modified_ns: self.files.iter().map(FinishedFacts::modified_ns).max().unwrap_or(0),
         };
-        // From here on no reader is at work, and none begins: what it lists is what it reads.
+        // From here on no reader is active, and none can start: a later reader reads exactly the files that it lists.
         let _alone = lock_table_alone(&self.place).map_err(Error::file("lock", &self.place))?;
         // A note is left if a query was reading when the work of a killed compaction was to be finished, or if another one was killed
         // since. Its new file has the rows of others here, so a set with any of them could hold them twice.
         if !files_below(self.partition, &replacement::is_note)?.is_empty() {
             return Ok(false);
         }
-        // Retention in another process may have removed some; they must not come back.
+        // Retention in another process may have removed some files; these must not come back.
         if !self.files.iter().all(FinishedFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
             return Ok(false);
         }

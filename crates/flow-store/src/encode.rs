@@ -78,7 +78,7 @@ impl WritableTable {
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
         }
-        // Numbers of flows are random: neither a dictionary nor differences would make them shorter.
+        // Numbers of flows are random: neither a dictionary nor differences would shorten them.
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("flowId"), false);
         if self == Self::Flows {
             builder = builder.set_key_value_metadata(Some(vec![elements_metadata()]));

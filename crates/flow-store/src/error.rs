@@ -19,16 +19,16 @@ pub enum Error {
     #[error("no flow records (*.parquet) in {}", path.display())]
     Nothing { path: PathBuf },
     /// The caller has given up the query.
-    #[error("the query was given up")]
+    #[error("the query was cancelled")]
     GivenUp,
     /// A peer that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },
-    /// A peer that refused, or whose answer is not valid.
+    /// A peer that refused, or that gave an invalid answer.
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
     /// A Kafka broker that lost its record of this producer's batches.
-    #[error("{peer} was started again and does not know which batches it has stored")]
+    #[error("{peer} has restarted and does not know which batches it has stored")]
     OutOfSequence { peer: String },
     /// Not a target that records can be written to.
     #[error("`{text}` is not a valid target for flow records: {why}")]

@@ -115,7 +115,7 @@ impl ClaimedFile {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Between opening and locking, another process may have finished it: then it has another name.
+        // Between opening and locking, another process may have finished the file: then it has another name.
         let locked = Self { file, hidden, path };
         Ok((locked.name_on_disk()? == NameOnDisk::Hidden).then_some(locked))
     }
@@ -191,7 +191,7 @@ pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<Cl
     loop {
         let hidden =
             directory.join(format!(".{}-{number:06}.parquet{UNFINISHED_FILE_EXTENSION}", table.name()));
-        // Before the attempt, so that each new attempt has another number.
+        // The number rises before the attempt, so that each new attempt has another number.
         number += 1;
         let file = match private_files::create_new(&hidden) {
             Ok(file) => file,

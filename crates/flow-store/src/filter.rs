@@ -1,4 +1,4 @@
-//! Filters of records: conditions in nfdump's language, and those that options add.
+//! Filters of records: conditions in nfdump's language, and conditions that options add.
 
 mod condition;
 mod error;
@@ -51,7 +51,7 @@ impl FlowFilter {
         Self { expression, span: TimeSpan::default() }
     }
 
-    /// Parses a filter whose terms may ask for names.
+    /// Parses a filter with terms that may ask for names.
     pub fn parse_with_names(text: &str, names: &FlowNames) -> Result<Self, FilterError> {
         parser::parse_filter(text, names).map(Self::from_expression)
     }
@@ -110,7 +110,7 @@ impl FlowFilter {
         Self::from_expression(FilterExpression::All(vec![has_reverse, self.expression.to_reversed()]))
     }
 
-    /// Selects records that one of them selects.
+    /// Selects records that at least one of these filters selects.
     #[must_use]
     pub(super) fn or(&self, other: &Self) -> Self {
         Self::from_expression(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))

@@ -55,9 +55,9 @@ impl FileIdentity {
 /// The files of a directory of records, as last looked at.
 #[derive(Debug, Default)]
 pub(super) struct FinishedFiles {
-    /// Finished files of packetrig, those with the oldest latest record first.
+    /// Finished files of packetrig; files with the oldest latest record come first.
     pub(super) files: VecDeque<FinishedFacts>,
-    /// Bytes of all other files: growing ones, damaged ones, those of other programs.
+    /// Bytes of all other files: growing files, damaged files, and files of other programs.
     pub(super) other_bytes: u64,
 }
 
@@ -74,7 +74,7 @@ impl FinishedFiles {
                 continue;
             }
             for path in files_below(&place, &|_| true)? {
-                // Removed since the walk: then it takes no room.
+                // The file was removed since the walk, so it takes no room.
                 let Ok(facts) = fs::symlink_metadata(&path) else { continue };
                 let identity = FileIdentity::from_metadata(&facts);
                 let before = known.remove(&path).filter(|file| file.identity == identity);
@@ -84,7 +84,7 @@ impl FinishedFiles {
                 }
             }
         }
-        // By name among equals, so that the order is the same each time.
+        // Equal files are sorted by name, so that the order is the same each time.
         files.sort_by(|a, b| (a.latest_ns, &a.path).cmp(&(b.latest_ns, &b.path)));
         self.files = files.into();
         Ok(())

@@ -1,4 +1,4 @@
-//! Writes row groups into files, and keeps those that the disk has refused.
+//! Writes row groups into files, and keeps the row groups that the disk has refused.
 //!
 //! Invariant: a row group waits in memory, is in exactly one file, or is given up and counted; memory is bounded. A failure to finish a
 //! file never affects a row group: only row groups that are in no file wait.
@@ -91,13 +91,13 @@ impl GroupWriter {
 
     fn write_and_finish(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
-            // Before the row groups, so that a file that ends in this pass is not tried twice.
+            // This comes before the row groups, so that a file that ends in this pass is not tried twice.
             self.finish_again();
         }
         let mut written = Ok(());
         if may_write {
             written = self.write_groups();
-            // One failure for each pass, however many row groups the disk has refused.
+            // Each pass counts one failure, however many row groups the disk has refused.
             self.kept.failures += u64::from(written.is_err());
             self.group_retry.record_attempt(written.is_ok(), self.now);
         }
@@ -115,16 +115,17 @@ impl GroupWriter {
         written.and(finished)
     }
 
-    /// Writes the row groups that wait. After a failure, those of the same partition keep waiting; the others are still written.
+    /// Writes the waiting row groups. After a failure, row groups of the same partition keep waiting; row
+    /// groups of other partitions are still written.
     ///
-    /// But all records of groups of meters keep waiting after one that waits. A collector that is started again takes what it finds of
-    /// a flow for all that came before, so what a killed one has not written must be the last that came.
+    /// In a group of meters, all records keep waiting after the first one that waits. A collector that is started again takes what it
+    /// finds of a flow for all that came before, so what a killed one has not written must be the last that came.
     fn write_groups(&mut self) -> Result<(), Error> {
         let mut written = Ok(());
         let mut refused = Vec::new();
         let mut is_meters_refused = false;
         for group in std::mem::take(&mut self.waiting) {
-            // Groups of one partition go to the disk in the order in which they came.
+            // Row groups of one partition are written in the order in which they came.
             let place = (group.table, group.partition);
             if refused.contains(&place) || is_meters_refused && group.is_of_meters {
                 is_meters_refused |= group.is_of_meters;
@@ -152,7 +153,7 @@ impl GroupWriter {
             Some(mut file) => match file.append_group(group) {
                 Ok(()) => file,
                 Err(error) => {
-                    // The file is finished with what it has; the row group begins a new file once there is room.
+                    // The file is finished with its current rows; the row group starts a new file once there is room.
                     self.finish_file(file);
                     return Err(error);
                 }

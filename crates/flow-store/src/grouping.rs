@@ -36,7 +36,7 @@ impl PartialEq for FlowGrouping {
 
 impl Eq for FlowGrouping {}
 
-/// One thing by which records are grouped.
+/// One property by which records are grouped.
 #[derive(Clone, Copy, Debug)]
 pub enum GroupPart {
     /// The value of a column.
@@ -95,7 +95,7 @@ fn name_names() -> String {
 
 impl PartialEq for GroupPart {
     fn eq(&self, other: &Self) -> bool {
-        // The name identifies a part: it is what a user may write only once.
+        // The name identifies a part: a user may write each part only once.
         self.name() == other.name()
     }
 }
@@ -179,7 +179,7 @@ impl GroupPart {
 
     fn needed_columns(&self) -> Vec<&'static str> {
         match self {
-            // Both columns, because the reverse direction of a record is keyed by the counterpart.
+            // The key uses both columns, because the reverse direction of a record is keyed by the counterpart.
             Self::Column(column) | Self::Network(column, _) => {
                 vec![column.name, counterpart_column(column.name)]
             }
@@ -190,7 +190,7 @@ impl GroupPart {
         }
     }
 
-    /// Finds the part's columns in a chunk, or those of the reverse direction.
+    /// Finds the part's columns in a chunk, or the columns of the reverse direction.
     fn group_cells<'a>(&self, names: &'a FlowNames, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
@@ -265,7 +265,7 @@ impl GroupCells<'_> {
                 NameValue::Word(word) => append_key_text(word, key),
             },
             Self::Pair(ends) => {
-                // Sorted, so that both directions have the same key.
+                // The values are sorted, so that both directions have the same key.
                 let mut ends = ends.map(|cells| cells.address_at(row));
                 ends.sort_unstable();
                 key.extend_from_slice(ends.as_flattened());

@@ -25,7 +25,7 @@ const MAX_BUFFERED_ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
-    /// Brokers to start from, as `host:port`; they name the others.
+    /// Brokers to start from, as `host:port`; they name the remaining brokers.
     pub brokers: Vec<String>,
     /// The topic. Brokers with automatic creation of topics create it.
     pub topic: String,
@@ -82,14 +82,14 @@ impl KafkaSink {
         }
     }
 
-    /// Sends the waiting rows, and gives up those that cannot be sent.
+    /// Sends the waiting rows, and gives up the rows that cannot be sent.
     fn deliver_rows(&mut self) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
         }
         let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
         let mut wait = self.options.wait;
-        // Shared by all attempts: the first one that learns the partitions turns the rows into batches.
+        // All attempts share this value: the first attempt that learns the partitions turns the rows into batches.
         let mut batches = VecDeque::new();
         let mut done = Ok(());
         for attempt in 0..attempts {
@@ -103,7 +103,7 @@ impl KafkaSink {
                 Err(_) => self.forget_cluster(),
             }
         }
-        // A refusal of one batch does not stop the others, so it is reported only now.
+        // A refusal of one batch does not stop the other batches, so it is reported only now.
         self.is_down = done.is_err();
         let done = done.and(self.refusal.take().map_or(Ok(()), Err));
         // `self.rows` has rows here only if no attempt could find the partitions.
@@ -138,8 +138,8 @@ impl KafkaSink {
         while let Some(batch) = unsent.front_mut() {
             match self.send_batch(batch)? {
                 ProduceOutcome::Stored => {
-                    // Counted batch by batch: a later failure must not take back
-                    // what the broker has acknowledged.
+                    // Batches are counted one by one: a later failure must not take back rows that
+                    // the broker has acknowledged.
                     self.kept.count_stored(sum_carried(batch.rows.iter().map(|row| &row.record)));
                 }
                 ProduceOutcome::Never(error) => {
@@ -180,7 +180,7 @@ impl KafkaSink {
 
     fn find_leaders(&self) -> Result<Vec<PartitionLeader>, Error> {
         let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker is named".into() };
-        // Any broker can name the leaders: one that is down must not stop the others.
+        // Any broker can name the leaders: one that is down must not stop the other brokers.
         for address in &self.options.brokers {
             match KafkaBroker::connect(address, &self.options)
                 .and_then(|mut broker| broker.fetch_leaders(&self.options.topic))
@@ -200,7 +200,7 @@ fn no_leader_error() -> Error {
 impl RecordSink for KafkaSink {
     fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
-        // In portions, so that one large call does not hold more than ROWS rows beyond the limit.
+        // Rows are added in portions, so that one large call does not hold more than ROWS rows beyond the limit.
         for some in records.chunks(MAX_BUFFERED_ROWS) {
             self.kept.count_offered(some);
             self.rows.extend(some.iter().map(|record| ExporterRow { record: record.clone(), source }));

@@ -20,7 +20,7 @@ pub(super) struct KeyHashes {
 impl Default for KeyHashes {
     fn default() -> Self {
         let random = RandomState::new();
-        // Odd, and so not zero: with a secret of zero, all keys would have the same hash.
+        // The secret is odd, and so not zero: with a secret of zero, all keys would have the same hash.
         Self { secret: [random.hash_one(1) | 1, random.hash_one(2) | 1] }
     }
 }

@@ -1,4 +1,5 @@
-//! Stored flow records: sinks that store them, and queries over those in files. Probe records as Parquet files ([`probe_records`]).
+//! Stored flow records: sinks that store them, and queries over records in files. Probe records as Parquet
+//! files ([`probe_records`]).
 //!
 //! ```text
 //!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…

@@ -1,5 +1,5 @@
-//! Names of what records have as numbers: countries and autonomous systems of addresses, prefixes, interfaces and services. They come
-//! from files of the user; nothing is looked up in a network.
+//! Names for values that records have as numbers: countries and autonomous systems of addresses, prefixes,
+//! interfaces and services. They come from files of the user; packetrig queries no network service.
 //!
 //! ```text
 //!  MMDB, IPtoASN, prefixes   ranges of addresses -> AddressTable, laid over those of earlier files

@@ -2,7 +2,7 @@
 //!
 //! First the columns that the order needs are read from all records, then the other columns from the records that are shown.
 //!
-//! Invariant: no more records are held than are asked for. Equal records keep the order of the files.
+//! Invariant: no more records are held than the user requested. Equal records keep the order of the files.
 
 use super::Error;
 use super::columns::{find_column, flow_columns};
@@ -171,7 +171,7 @@ pub fn first_records<T>(
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let FirstRecordPositions { ranked, count } = first_row_places(files, filter, order, most)?;
-    // Read in the order of the files, each with its rank, and then brought into the order that was asked for.
+    // Records are read in the order of the files, each with its rank, and then sorted into the requested order.
     let mut by_place: Vec<_> = ranked.into_iter().zip(0..).collect();
     // No two places are equal, so the ranks never decide.
     by_place.sort_unstable();
@@ -209,7 +209,7 @@ fn first_row_places(
     Ok(FirstRecordPositions { ranked, count: merged.count })
 }
 
-/// The first records of those that one thread has read.
+/// The first records among the records that one thread has read.
 struct Ranking {
     order: RecordOrder,
     most: usize,
@@ -229,7 +229,7 @@ impl Ranking {
         for row in self.promising_rows(&cells, rows) {
             let place = chunk.row_place(row);
             let ranked = RankedRecord { key: OrderKey::from_cells(&cells, row), place, is_largest_first };
-            // The heap's top is the last of those held, so most records are dismissed by one comparison and without a copy.
+            // The heap's top is the last of the held records, so one comparison dismisses most records without a copy.
             if self.first.len() < self.most {
                 self.first.push(ranked.to_owned());
             } else if self.first.peek().is_some_and(|last| ranked.compare_rank(last).is_lt()) {

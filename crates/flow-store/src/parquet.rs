@@ -46,7 +46,8 @@ pub struct ParquetOptions {
     pub file_age: Nanos,
     /// Maximum number of bytes of row groups that wait because the disk has refused them.
     pub waiting_bytes: usize,
-    /// Only hours around now have partitions of their own. For records of exporters, which choose the times.
+    /// Only hours near the present have their own partitions. For records of exporters, because
+    /// exporters choose the times.
     pub is_live: bool,
     /// Limits beyond which the oldest files of the directory are removed.
     pub limits: RetentionLimits,
@@ -101,7 +102,8 @@ impl ParquetSink {
 
     /// Makes row groups of all waiting rows.
     fn make_all_row_groups(&mut self) -> Result<(), Error> {
-        // Sorted by start, the statistics of a row group have narrow bounds: queries for a time span skip most row groups.
+        // With rows sorted by start, the statistics of a row group have narrow bounds: queries for a time
+        // span skip most row groups.
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
         let RowsByHour { hours, rest } = by_hour(&rows, self.partitioned_hours());
@@ -121,7 +123,7 @@ impl ParquetSink {
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[ExporterRow]) -> Result<(), Error> {
         let group = EncodedGroup::from_flows(partition, rows)
-            // These rows are not in `self.rows` any more, so they must be counted here or nowhere.
+            // These rows are not in `self.rows` any more, so only this place can count them.
             .inspect_err(|_| self.writer.kept.count_lost(sum_carried(rows.iter().map(|row| &row.record))))?;
         self.writer.add_group(group);
         Ok(())
@@ -137,7 +139,7 @@ impl ParquetSink {
         for rows in ledgers.chunk_by(|a, b| partition(a) == partition(b)) {
             match EncodedGroup::from_ledgers(partition(&rows[0]), rows) {
                 Ok(group) => self.writer.add_group(group),
-                // Ledgers are cumulative, so the next one makes up for those that are lost here.
+                // Ledgers are cumulative, so the next ledger makes up for a lost one.
                 Err(error) => done = Err(error),
             }
         }
@@ -160,7 +162,7 @@ impl ParquetSink {
         grouped
     }
 
-    /// Writes what is due, after room was made for it.
+    /// Writes the due row groups, after room was made for them.
     fn write_due(&mut self) -> Result<(), Error> {
         let has_room = self.make_room();
         self.writer.write_due().and(has_room)
@@ -183,7 +185,7 @@ impl ParquetSink {
 }
 
 impl PartitionedHours {
-    /// The partition of the hour in which a row's flow began.
+    /// The partition of the hour in which the flow of a row began.
     fn of_row(self, row: &ExporterRow) -> HourPartition {
         self.partition_of(row.record.first_ns())
     }
@@ -260,7 +262,7 @@ impl RecordSink for ParquetSink {
         } else if now.since(since) >= self.options.file_age {
             done = self.end_all();
         } else if self.is_group_due(now) {
-            // Of all hours: a killed process must lose the records that arrived last, and no others. A record of a group states
+            // All hours are written: a killed process must lose only the records that arrived last. A record of a group states
             // what is stored before it, so a restarted collector would never ask for a lost one of another hour again.
             done = self.make_all_row_groups();
         }
@@ -287,7 +289,7 @@ impl RecordSink for ParquetSink {
 
 impl Drop for ParquetSink {
     fn drop(&mut self) {
-        // Records must not be lost just because the caller did not call `close`. Errors have nobody to go to here.
+        // Records must not be lost if the caller did not call `close`. No caller can receive an error here.
         drop(self.flush_records());
     }
 }

@@ -75,12 +75,12 @@ impl PartialFile {
     pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         // The block is encoded for this very offset, because the metadata has absolute offsets.
         let placed = group.place_at(self.end).map_err(Error::Encode)?;
-        // Everything but the pages: the head and the footer of the block.
+        // Everything except the pages: the head and the footer of the block.
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
         // The sum of both footers is more than the joint one, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;
         reserve_space_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
-        // If this fails, `end` is unchanged: what was written beyond it is overwritten later, or cut off by `finish`.
+        // If this fails, `end` is unchanged: bytes beyond it are overwritten later, or `finish` cuts them off.
         self.write_bytes(&placed.block)?;
         self.footer_bytes = footer_bytes;
         self.carried.add_records(group.carried);
@@ -145,7 +145,7 @@ pub(super) fn finish_claimed(
             .and_then(|()| file.set_len(bytes))
             .and_then(|()| file.sync_all())
             .map_err(Error::file("write", hidden))?;
-        // NotFound: another process has renamed or removed it since; the check below tells.
+        // NotFound means that another process has renamed or removed the file; the check below finds this.
         match fs::rename(hidden, path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::file("rename", hidden)(error));

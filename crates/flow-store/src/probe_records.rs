@@ -37,7 +37,7 @@ const NUMBER_COLUMNS: [(&str, NumberColumn); 5] = [
     ("planned_ns", |record| Some(record.planned.as_nanos())),
     ("wire_device_clock_ns", |record| {
         let wire = record.departures.iter().find(|departure| departure.stage == DepartureStage::Wire)?;
-        // Times of a device's clock are not comparable with the others, so they have a column of their own.
+        // Times of a device's clock cannot be compared with the other times, so they have their own column.
         matches!(wire.stamp.clock, StampClock::Device(_)).then(|| wire.stamp.middle())
     }),
 ];

@@ -1,9 +1,9 @@
 //! Progress of a collector: how much is stored of each exporter, for the next collector if this one is killed.
 //!
-//! Records wait in memory until there are enough for a row group; a process that is killed loses them, and with them the
-//! knowledge that they came. So whenever everything that came is stored, the collector writes its counts to a progress file. Rows
-//! in files that are newer than that were stored afterwards. The sum is the stored amount of an exporter; the exporter's own
-//! counts say how much it had sent.
+//! Records wait in memory until there are enough for a row group. A killed process loses them, and nobody
+//! knows that they had come. So whenever all received records are stored, the collector writes its counts to
+//! a progress file. Rows in newer files were stored afterwards. The sum is the stored amount of an exporter;
+//! the exporter's own counts say how much it had sent.
 //!
 //! Invariant: the file is locked while its collector runs. Its last whole line counts.
 
@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 const PROGRESS_FILE_PREFIX: &str = ".collect-";
 const PROGRESS_FILE_SUFFIX: &str = ".progress";
-/// A file that is longer than this begins anew.
+/// A file that is longer than this is started again.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// Stored amount of one exporter, and its own counts at that time.
@@ -39,7 +39,7 @@ pub struct ExporterProgress {
     pub lacking_packets: u64,
     /// Its position in the sequence, if it exports over UDP.
     pub numbers: Option<ProgressNumber>,
-    /// It is a meter of a group: other meters report the same flows.
+    /// The exporter is a meter of a group: other meters report the same flows.
     pub is_of_group: bool,
 }
 
@@ -77,7 +77,7 @@ struct ProgressLine {
     at_ns: Option<u64>,
     /// Identifies the file; 0 if its collector was killed before it wrote a line.
     number: u64,
-    /// Files of killed collectors whose amounts are in this one. They are still there if the next collector was killed at its start.
+    /// Files of killed collectors whose amounts are included here. They still exist if the next collector was killed at its start.
     includes: Vec<u64>,
     /// JSON has no maps with keys like these.
     exporters: Vec<(RecordMaker, ExporterProgress)>,
@@ -117,7 +117,7 @@ impl ProgressFile {
 
     /// Writes the progress at a moment when everything that came until now is stored.
     pub fn record_stored_progress(&mut self, progress: &StoredProgress) -> Result<(), Error> {
-        // Nothing came since the last note: another line and sync would add nothing.
+        // No record came since the last note, so another line and sync are not needed.
         if self.last.as_ref() == Some(progress) {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl ProgressFile {
     fn restart_progress_file(&mut self, line: &str) -> io::Result<()> {
         let draft = self.path.with_extension("new");
         let mut file = private_files::create_file(&draft)?;
-        // Locked before it has the name, so that no other collector ever finds it unlocked.
+        // The file is locked before it gets its name, so that no other collector ever finds it unlocked.
         file.lock()?;
         file.write_all(line.as_bytes())?;
         file.sync_data()?;

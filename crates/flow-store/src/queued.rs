@@ -1,4 +1,4 @@
-//! A sink on a thread of its own, behind a bounded queue.
+//! A sink on a separate thread, behind a bounded queue.
 //!
 //! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP) never
 //! wait for a disk or a network: if the queue is full, they are dropped.
@@ -73,7 +73,7 @@ impl SharedQueue {
 
 impl QueueState {
     const fn has_room(&self, count: u64, most: u64) -> bool {
-        // An empty queue takes any number: otherwise a batch larger than the bound would wait without end.
+        // An empty queue accepts any number: otherwise a batch larger than the bound would wait for ever.
         self.queued == 0 || self.queued + count <= most
     }
 }
@@ -135,15 +135,15 @@ impl QueuedSink {
         if !has_room {
             self.dropped.add_records(carried);
         } else if !self.send_order(SinkCommand::Records(records.to_vec(), source), policy) {
-            // The queue of orders was full, or the thread has ended since: the reserved room is given back.
+            // The queue of orders was full, or the thread has ended: the reserved room is given back.
             self.shared.lock_state().queued -= count;
             self.dropped.add_records(carried);
         }
         self.take_error()
     }
 
-    /// Takes a ledger. The policy decides whether it waits for room or drops it: ledgers are cumulative, so the
-    /// next one has everything.
+    /// Takes a ledger. The policy decides whether it waits for room or drops the ledger: ledgers are
+    /// cumulative, so the next one has all counts.
     pub fn write_ledger_by(
         &mut self,
         ledger: &MeterLedger,
@@ -155,7 +155,7 @@ impl QueuedSink {
         self.take_error()
     }
 
-    /// Does what is due, and then calls `note`.
+    /// Performs the due work, and then calls `note`.
     pub fn tick_with_note(&mut self, now: MonoTime, note: StoredCallback) -> Result<(), Error> {
         self.send_order(SinkCommand::Tick(now, Some(note)), QueuePolicy::Drop);
         self.take_error()
@@ -189,7 +189,7 @@ fn run_sink(
     orders: &Receiver<SinkCommand>,
     shared: &SharedQueue,
 ) -> (KeptCounts, Result<(), Error>) {
-    // Dropped also when the sink panics: writers that wait for room would otherwise wait without end.
+    // The guard is also dropped when the sink panics: writers that wait for room would otherwise wait without end.
     let _end = WakeWritersOnDrop(shared);
     for order in orders {
         let mut taken = 0;

@@ -100,7 +100,7 @@ fn of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
     let written =
         |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let times: Vec<SystemTime> = files.iter().map(written).collect();
-    // Counted back from the newest file and not from now: the collector may have been stopped for days.
+    // The time counts back from the newest file and not from now: the collector may have been stopped for days.
     let newest = times.iter().copied().max().unwrap_or(SystemTime::UNIX_EPOCH);
     let since = newest.checked_sub(Duration::from_nanos(last.as_u64())).unwrap_or(SystemTime::UNIX_EPOCH);
     files.retain(|path| written(path) >= since);
@@ -122,7 +122,7 @@ fn first_and_last_end(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
 fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let fields: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(chunk.column(OTHER_FIELDS_COLUMN).word_at(row)).ok()?;
-    // Only records of meters of a group have a history; others are left out.
+    // Only records of meters of a group have a history; other records are left out.
     let history =
         FlowHistory::from_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
     let number = |name: &str| chunk.column(name).number_at(row);

@@ -1,7 +1,7 @@
 //! Finishes files that a killed process left: every row group that is whole on the disk is kept.
 //!
-//! A hidden file that no process has locked is read block by block. The rest behind the last whole block is usually the row group
-//! that was being written, and is cut off. Anything else that cannot be read is damage, and stays in place.
+//! A hidden file that no process has locked is read block by block. The bytes after the last whole block are
+//! usually the unfinished row group, and are cut off. Other unreadable bytes are damage, and stay in place.
 //!
 //! Invariant: a row group is kept only if its checksums are right. Files of running processes are left alone.
 
@@ -31,7 +31,7 @@ pub struct RecoveredFiles {
     pub files: u64,
     /// Flow records in these files; ledgers are not counted.
     pub records: u64,
-    /// Files that ended in an incomplete row group, whose records are lost. Files with nothing else in them count, too.
+    /// Files that ended in an incomplete row group; its records are lost. Files without any other row group count, too.
     pub cut_files: u64,
     /// Bytes of these row groups on the disk.
     pub cut_bytes: u64,
@@ -55,7 +55,7 @@ impl RecoveredFiles {
 pub fn recover_files(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
     let hidden_files = hidden_files(directory)?;
-    // First: what a killed compaction has replaced must not be found beside what replaced it.
+    // This comes first: nobody must see the replaced files of a killed compaction beside the file that replaced them.
     for table in WritableTable::ALL.map(|table| directory.join(table.name())) {
         if table.is_dir()
             && let Err(error) = finish_replacements(&table)
@@ -64,7 +64,7 @@ pub fn recover_files(directory: &Path) -> Result<RecoveredFiles, Error> {
         }
     }
     for hidden in hidden_files {
-        // One bad file must not keep the others from being recovered.
+        // One bad file must not prevent the recovery of the other files.
         if let Err(error) = recover_file(&hidden, &mut recovered) {
             recovered.failures.push(error.to_string());
         }
@@ -80,7 +80,7 @@ pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error>
     }
 }
 
-/// The hidden files in a directory of records, including those of running processes.
+/// The hidden files in a directory of records, including files of running processes.
 fn hidden_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let tables = WritableTable::ALL.map(|table| directory.join(table.name()));

@@ -5,8 +5,8 @@
 //! .flows-000007.parquet.replaces    which files it replaces: written before the new file gets its name
 //! ```
 //! Step 1: the new file is written and synced. Step 2: its note is written and synced. Step 3: it gets its name. Step 4: the old
-//! files are removed. Step 5: the note is removed. Steps 2 to 5 hold the table alone. A reader that finds a note leaves out the files
-//! in it, if the new file is there; the next recovery does what is left of steps 4 and 5.
+//! files are removed. Step 5: the note is removed. During steps 2 to 5, no other process uses the table. A reader that finds a note
+//! leaves out the files in it, if the new file is there; the next recovery completes steps 4 and 5.
 //!
 //! Invariant: at each step, the files that a reader uses have every record once.
 
@@ -31,12 +31,12 @@ const REPLACES_FILE_SUFFIX: &str = ".replaces";
 pub(super) struct ReplacementNote {
     /// Names of the files in the same directory that the new file replaces.
     pub(super) files: Vec<String>,
-    /// Time of the newest of them, nanoseconds since 1970, which becomes the time of the new file: collectors that are started
-    /// again tell by it what was stored when.
+    /// Time of the newest old file, nanoseconds since 1970. It becomes the time of the new file: restarted
+    /// collectors use this time to find out which records were stored.
     pub(super) modified_ns: u64,
 }
 
-/// Hidden name of a new file that replaces others, until it is complete.
+/// Hidden name of a new file that replaces old ones, until it is complete.
 pub(super) fn merging_name(path: &Path) -> PathBuf {
     hidden_name(path, MERGING_FILE_SUFFIX)
 }
@@ -57,7 +57,7 @@ pub(super) fn is_note(path: &Path) -> bool {
     file_of_hidden(path, REPLACES_FILE_SUFFIX).is_some()
 }
 
-/// Removes from `files` those that a newer file has replaced, according to `notes`.
+/// Removes from `files` the files that a newer file has replaced, according to `notes`.
 pub(super) fn leave_out_replaced(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
     let mut replaced = BTreeSet::new();
     for note in notes {
@@ -76,7 +76,7 @@ pub(super) fn leave_out_replaced(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
 /// `None` if the note is not complete: then it was cut off before the new file got its name.
 fn read_note(note: &Path) -> io::Result<Option<ReplacementNote>> {
     let content: Option<ReplacementNote> = serde_json::from_str(&fs::read_to_string(note)?).ok();
-    // Only names in the same directory: a note must never lead elsewhere.
+    // Only names in the same directory are valid: a note must never lead to another place.
     let is_plain = |name: &String| !name.contains('/') && name.ends_with(".parquet");
     Ok(content.filter(|content| content.files.iter().all(is_plain)))
 }
@@ -95,7 +95,7 @@ pub(super) fn write_note(path: &Path, content: &ReplacementNote) -> Result<(), E
 pub(super) fn remove_replaced(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(content.modified_ns);
-    // Before any of them goes: the note is the only place that has the time.
+    // This comes before any old file is removed: only the note has the time.
     File::options()
         .write(true)
         .open(path)
@@ -134,7 +134,7 @@ pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
                 }
                 None => remove_if_exists(&hidden)?,
             },
-            // The new file has never got its name, so the old ones are still those that count.
+            // The new file has never got its name, so the old files still count.
             Some(_) => remove_if_exists(&hidden)?,
             None => remove_unless_growing(&hidden)?,
         }

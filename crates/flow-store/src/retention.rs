@@ -1,7 +1,7 @@
 //! Removes the oldest finished files of a directory of records when it holds more than the user wants.
 //!
-//! Only finished files that packetrig wrote are ever removed; growing ones and those of other programs only count. The oldest is
-//! the one whose latest record is oldest.
+//! Only finished files that packetrig wrote are removed; growing files and files of other programs only
+//! count. The oldest file is the one with the oldest latest record.
 //!
 //! Invariant: each removed file is counted ([`RemovedFiles`]).
 
@@ -76,7 +76,8 @@ impl RetentionKeeper {
         self.limits.free.and_then(|_| disk::free_bytes(&self.directory).ok())
     }
 
-    /// The limit that removes the oldest file, if there is one. `free`: free bytes of the disk, with what this pass has removed.
+    /// The limit that removes the oldest file, if there is one. `free`: free bytes of the disk, plus the
+    /// bytes that this pass has removed.
     fn exceeded_limit(&self, free: Option<u64>) -> Option<ExceededLimit> {
         let stored = StoredAmounts {
             bytes: self.found.total_bytes().saturating_add(self.written),
@@ -90,8 +91,8 @@ impl RetentionKeeper {
         self.remove_files_beyond_limits(self.free_bytes())
     }
 
-    /// `free` is read once for all removals: a file that a query still reads gives its space back later, and one that has given it back
-    /// must not count twice.
+    /// `free` is read once for all removals. If a query still reads a removed file, its space becomes free
+    /// later; space that is already free must not count twice.
     fn remove_files_beyond_limits(&mut self, mut free: Option<u64>) -> Result<(), Error> {
         while let Some(why) = self.exceeded_limit(free)
             && let Some(oldest) = self.found.files.pop_front()
@@ -104,7 +105,7 @@ impl RetentionKeeper {
                 }
                 // Another process has removed it.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // It stays in the way, and newer files must not go in its place.
+                // The file stays, and newer files must not be removed in its place.
                 Err(error) => {
                     let failed = Error::file("remove", &oldest.path)(error);
                     self.found.files.push_front(oldest);
@@ -116,10 +117,10 @@ impl RetentionKeeper {
     }
 }
 
-/// Removes the directories of an hour and of its day if nothing is left in them. A directory with files is never removed, and a
-/// writer that has just made one tries again.
+/// Removes the directories of an hour and of its day if they are empty. A directory with files is never
+/// removed, and a writer that has just made one tries again.
 fn remove_empty_partition(file: &Path) {
-    // Only directories of our own names: a user may keep files in a directory of theirs.
+    // Only directories with packetrig's names are removed: a user may keep files in other directories.
     let hour = file.parent();
     let is_partition = |path: &&Path, begins: &str| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begins))
@@ -128,14 +129,14 @@ fn remove_empty_partition(file: &Path) {
         && fs::remove_dir(hour).is_ok()
         && let Some(day) = hour.parent().filter(|path| is_partition(path, "date="))
     {
-        // It still has other hours, in most cases.
+        // The directory of the day mostly still has other hours.
         drop(fs::remove_dir(day));
     }
 }
 
 /// The files of a directory that the limits remove now, oldest first.
 pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
-    // The same decisions as for removal, so that a dry run shows what will happen.
+    // A dry run uses the same decisions as a removal, so that it shows what will happen.
     let mut keeper = scanned_keeper(directory, limits)?;
     let mut to_remove = Vec::new();
     let mut free = keeper.free_bytes();

@@ -30,7 +30,7 @@ impl RetryTimer {
         // A success forgets the waits before it: the next failure starts with the first wait again.
         let wait = self.planned.take().map_or(FIRST_RETRY_WAIT, |planned| planned.next_wait);
         let doubled = Nanos::new((wait.as_u64() * 2).min(MAX_RETRY_WAIT.as_u64()));
-        // Before the first tick there is no time: that tick then finds the retry due.
+        // Before the first tick the time is unknown: that tick then finds the retry due.
         let now = now.unwrap_or(MonoTime::from_nanos(0));
         let at = MonoTime::from_nanos(now.as_nanos() + wait.as_u64());
         self.planned = (!is_ok).then_some(PlannedRetry { at, next_wait: doubled });

@@ -6,7 +6,7 @@
 //! ```text
 //! PAR1 | head, pages, footer | head, pages, footer | … | footer of all
 //! ```
-//! Readers use the last footer and do not notice the others.
+//! Readers use the last footer and ignore the earlier ones.
 
 use super::Error;
 use super::checksum::crc32c;
@@ -125,7 +125,7 @@ impl EncodedGroup {
     ) -> std::result::Result<Self, Error> {
         let FileInMemory { metadata, bytes: mut pages } =
             FileInMemory::encode_file(table, write).map_err(Error::Encode)?;
-        // Only the pages are kept: the footer depends on their place in a file, and is made later.
+        // Only the pages are kept: the footer depends on their place in a file, so it is made later.
         let end = metadata.row_groups().iter().map(|group| pages_range(group).end).max().unwrap_or(0);
         pages.truncate(clamp_to_usize(end));
         pages.drain(..PARQUET_MAGIC.len().min(pages.len()));
@@ -138,7 +138,8 @@ impl EncodedGroup {
 
     /// Makes its block for offset `start` of a file.
     pub(super) fn place_at(&self, start: u64) -> Result<PlacedGroup> {
-        // From where the pages are in memory, after the magic, to where they will be, after the block's head.
+        // The offset moves the pages from their place in memory, after the magic, to their later place after
+        // the block's head.
         let by = (start + BlockHead::ENCODED_BYTES as u64).cast_signed() - FIRST_ROW_GROUP_OFFSET;
         let groups = self.metadata.row_groups().iter().map(|group| shift_group(group, by));
         let footer = FileFooter {
@@ -166,7 +167,7 @@ impl FileInMemory {
         table: WritableTable,
         write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
     ) -> Result<Self> {
-        // The library can only write whole files, so each row group is encoded as a file of its own.
+        // The library can only write whole files, so each row group is encoded as a separate file.
         let mut file = table.open_writer()?;
         write(&mut file)?;
         let metadata = file.finish()?;
@@ -193,7 +194,7 @@ impl FileFooter {
     pub(super) fn encode_footer(&self) -> Result<Vec<u8>> {
         let file = FileMetaData::new(
             self.file.version(),
-            // `file` is the metadata of a single row group, so the rows are counted anew.
+            // `file` is the metadata of a single row group, so the rows are counted from zero.
             self.groups.iter().map(RowGroupMetaData::num_rows).sum(),
             self.file.created_by().map(str::to_owned),
             self.file.key_value_metadata().cloned(),

@@ -2,7 +2,8 @@
 
 /// Removes the rows that are not kept.
 pub(super) fn keep_rows(rows: &mut Vec<usize>, mut is_kept: impl FnMut(usize) -> bool) {
-    // Without a branch for each row: half of the branches of a filter are predicted wrongly, and `Vec::retain` takes twice the time.
+    // The loop has no branch for each row: half of a filter's branches are predicted wrongly, and
+    // `Vec::retain` takes twice the time.
     let mut kept = 0;
     for at in 0..rows.len() {
         let row = rows[at];

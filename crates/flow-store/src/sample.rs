@@ -18,7 +18,7 @@ pub(super) fn address(number: u16) -> [u8; 16] {
     address
 }
 
-/// A record whose numbers follow from `number`, of a flow that began that many seconds after thirteen o'clock.
+/// A record with numbers that follow from `number`, of a flow that began this many seconds after 13:00.
 pub(super) fn record(number: u16) -> FlowRecord {
     let n = u64::from(number);
     let start = THIRTEEN + n * SECOND;

@@ -1,8 +1,8 @@
 //! Reads files of records: only the wanted columns, a few thousand rows at a time.
 //!
 //! It reads packetrig's files of all versions, and other files with columns of the same names and kinds. A missing column counts as
-//! zero, and so does a null. Row groups that cannot have selected rows, according to their statistics, are skipped. In the others, the
-//! filter's columns are read first, and the rest only where the filter selects rows.
+//! zero, and so does a null. Row groups that cannot have selected rows, according to their statistics, are skipped. In the remaining
+//! row groups, the filter's columns are read first; the other columns are read only where the filter selects rows.
 //!
 //! Invariant: memory does not grow with the files.
 
@@ -127,7 +127,7 @@ fn files_of_table(places: &[PathBuf], table: WritableTable) -> Result<ListedFile
     let mut locks = TableReadLocks::default();
     loop {
         let paths = list_files(places, table)?;
-        // What was listed before its table was locked may have been replaced since: it is listed again.
+        // A listed file may have been replaced before its table was locked, so the files are listed again.
         if !locks.lock_tables_of(&paths) {
             return Ok(ListedFiles { paths, locks });
         }
@@ -160,7 +160,7 @@ fn is_visible(path: &Path) -> bool {
     !name.starts_with(['.', '_']) && name.ends_with(".parquet")
 }
 
-/// Returns whether a file is of this table. Files of ledgers have a name of their own; all others count as records.
+/// Returns whether a file belongs to this table. Files of ledgers have a separate name; all other files count as records.
 fn is_of_table(path: &Path, table: WritableTable) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
@@ -257,7 +257,7 @@ fn map_selection<T: Send>(
             scope.spawn(move || {
                 let mut sink = PortionSender { sender: &sender, map };
                 if let Err(ReadEnd::Failed(error)) = share.read_portions(request, &mut sink) {
-                    // If the receiver is gone, nobody wants the error either.
+                    // If the receiver is gone, nobody needs the error either.
                     drop(sender.send(ReaderDelivery::Failed(Box::new(error))));
                 }
             });
@@ -267,8 +267,8 @@ fn map_selection<T: Send>(
     })
 }
 
-/// Has several threads count the rows that a filter selects, each with a counter of its own, and returns the counters. Which rows a
-/// counter gets differs from scan to scan.
+/// Counts the rows that a filter selects. Several threads do this, each with its own counter; returns the
+/// counters. Which rows a counter gets differs from scan to scan.
 pub(super) fn count_records<C: Send>(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
@@ -290,7 +290,7 @@ pub(super) fn count_records<C: Send>(
                 read.map(|()| portions.counter)
             })
         });
-        // All are started before the first one is waited for.
+        // All threads are started before the first one is joined.
         let readers: Vec<_> = readers.collect();
         let counted =
             readers.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -365,7 +365,7 @@ struct PortionCounter<'a, C, F> {
 
 impl<C, F: Fn(&mut C, &RowChunk, &[usize])> PortionSink for PortionCounter<'_, C, F> {
     fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd> {
-        // The counters of the others are dropped if one reader fails.
+        // If one reader fails, the counters of the other readers are dropped.
         if self.has_failed.load(Ordering::Relaxed) {
             return Err(ReadEnd::Unwanted);
         }

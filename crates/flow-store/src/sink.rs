@@ -47,13 +47,14 @@ pub trait RecordSink: Send {
         Ok(())
     }
 
-    /// Does what is due. To be called about every second.
+    /// Performs the due work. The caller calls it about every second.
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error>;
 
     /// Stores waiting records, as far as possible.
     fn flush_records(&mut self) -> Result<(), Error>;
 
-    /// Stores waiting records, gives up what cannot be stored, and returns the final counts. The sink takes nothing afterwards.
+    /// Stores waiting records, gives up records that cannot be stored, and returns the final counts. The
+    /// sink accepts nothing afterwards.
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>);
 
     /// The accounts of the records so far.

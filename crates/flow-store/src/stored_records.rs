@@ -1,6 +1,7 @@
 //! Stored rows as records again, to send them once more.
 //!
-//! Fields without a place in a record are left out: those without a column (`otherFields`), and the histories of groups of meters.
+//! Fields without a place in a record are left out: fields without a column (`otherFields`), and the
+//! histories of groups of meters.
 
 use super::columns::flow_columns;
 use super::filter::FlowFilter;

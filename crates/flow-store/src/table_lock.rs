@@ -1,5 +1,5 @@
-//! Locks of the directories of tables. Readers share the lock while they read; compaction holds it alone for the moment in
-//! which one file takes the place of several.
+//! Locks of the directories of tables. Readers share the lock while they read. Compaction holds the lock
+//! alone while one file replaces several.
 //!
 //! So a reader never sees a record in both, or in none. The lock is on the directory itself and ends with the process. Writers of
 //! new files and removal of old ones do not need it.

@@ -77,7 +77,7 @@ fn read_clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
         return Err(PASSWORD_WARNING);
     }
     let (place, table) = rest.split_once('/').ok_or(SYNTAX_HINT)?;
-    // At the last `@`, because the name of a user may contain one.
+    // The text is split at the last `@`, because the name of a user may contain one.
     let (user, address) = place.rsplit_once('@').unwrap_or(("", place));
     let (database, table) = table.split_once('.').unwrap_or(("default", table));
     // Address and user become header lines: a line break in them would add headers.

@@ -95,7 +95,7 @@ pub struct TopGroup {
 pub struct TopAnswer {
     /// The largest groups, largest first.
     pub groups: Vec<TopGroup>,
-    /// All groups together, including those that are too small to be shown.
+    /// All groups together, including groups that are too small to be shown.
     pub total: GroupSum,
     /// Number of all groups.
     pub groups_seen: u64,
@@ -223,7 +223,7 @@ impl TopScan<'_> {
         let mut key = Vec::new();
         for &row in rows {
             let has = sum_half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
-            // A half without packets is not a record of its own.
+            // A half without packets does not count as a separate record.
             if has.sum != GroupTotals::default() {
                 keys.write_key(row, &mut key);
                 add(&key, has);

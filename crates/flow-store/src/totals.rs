@@ -27,7 +27,7 @@ pub struct FlowTotals {
     pub sum: GroupTotals,
     /// Bytes of whole frames, without FCS.
     pub frame_bytes: u64,
-    /// Records whose flow may have lost packets before the meter.
+    /// Records of flows that may have lost packets before the meter.
     pub records_with_loss: u64,
     /// Records with packets that were merged before the meter and count as one: too few packets and bytes.
     pub records_with_merges: u64,
@@ -174,7 +174,7 @@ impl TotalsCounter {
         for (row, more) in self.protocols.iter_mut().zip(other.protocols) {
             row.add_row(more);
         }
-        // Only the buckets that neither of them has given up are complete.
+        // Only buckets that both tables still have are complete.
         self.timeline_end = self.timeline_end.min(other.timeline_end);
         let timeline = std::mem::take(&mut self.totals.timeline);
         for (bucket, row) in timeline.into_iter().chain(other.totals.timeline) {

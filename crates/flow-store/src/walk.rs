@@ -18,7 +18,7 @@ pub(super) fn files_below(
     is_wanted: &dyn Fn(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
-    // The directory that the caller named must exist; those below it may disappear during the walk.
+    // The directory that the caller named must exist; directories below it may disappear during the walk.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
     walk_directory(directory, MAX_DIRECTORY_DEPTH, is_wanted, &mut files)?;
     // The order of `read_dir` is arbitrary; results must not depend on it.
@@ -59,7 +59,7 @@ enum EntryKind {
 
 fn entry_kind(entry: &DirEntry) -> io::Result<EntryKind> {
     let name = entry.file_name();
-    // Does not follow links: a link is neither a directory nor a file here.
+    // The check does not follow links: here a link is neither a directory nor a file.
     let mut kind = entry.file_type()?;
     if kind.is_symlink() && WritableTable::ALL.iter().any(|table| name == table.name()) {
         kind = fs::metadata(entry.path())?.file_type();

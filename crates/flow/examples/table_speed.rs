@@ -1,7 +1,7 @@
 //! Packets per second from a frame in memory to an updated flow: parse, look up, count, with timeouts on, on one processor.
 //!
-//! Run as `table_speed [part of a case's name]`. It measures processor time, so other programs disturb less, and takes the best
-//! of several rounds.
+//! Run as `table_speed [part of a case's name]`. It measures processor time, so other programs disturb less,
+//! and takes the best of several rounds.
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use packetrig_flow::parse::{FrameParser, ParseOptions};
@@ -196,7 +196,7 @@ fn frame(flow: u64) -> [u8; FRAME] {
     frame
 }
 
-/// Gives every frame a flow of its own.
+/// Gives every frame a separate flow.
 fn renew(frames: &mut [u8]) {
     for frame in frames.chunks_exact_mut(FRAME) {
         let source = u32::from_be_bytes([frame[26], frame[27], frame[34], frame[35]]);

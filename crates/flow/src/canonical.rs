@@ -36,8 +36,8 @@ impl CanonicalKey {
         Self { words: pack_words(key, source, destination, key.destination_port), flipped: false }
     }
 
-    /// Converts back to a flow key. `icmp` is the type and code of its packets, because the words always hold those of the
-    /// request.
+    /// Converts back to a flow key. `icmp` is the type and code of its packets, because the words always hold
+    /// those of the request.
     pub(crate) fn to_flow_key(self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
@@ -102,8 +102,8 @@ pub(crate) const fn question_type_code(protocol: u8, type_code: u16) -> u16 {
     type_code
 }
 
-/// Returns type and code of the opposite direction: the answer of a question, the question of an answer. Any other type stays
-/// as it is.
+/// Returns type and code of the opposite direction: the answer of a question, the question of an answer. Any
+/// other type stays as it is.
 pub(crate) const fn counterpart_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
@@ -126,8 +126,8 @@ struct KeyEndpoint {
 
 /// Returns the source and the destination end.
 fn key_endpoints(key: &FlowKey) -> [KeyEndpoint; 2] {
-    // Type and code of ICMP stand in the place of the destination port, but belong to neither end: kept here, they would
-    // change ends with every reply. `words` places them by itself.
+    // The type and code of ICMP are stored as the destination port, but belong to neither end: kept here,
+    // they would change ends with every reply. `words` places them separately.
     let has_ports = !is_icmp(key.protocol);
     [(key.source, key.source_port), (key.destination, key.destination_port)].map(|(address, port)| {
         KeyEndpoint { address: u128::from_be_bytes(address), port: if has_ports { port } else { 0 } }
@@ -137,8 +137,8 @@ fn key_endpoints(key: &FlowKey) -> [KeyEndpoint; 2] {
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
 fn pack_words(key: &FlowKey, low: KeyEndpoint, high: KeyEndpoint, type_code: u16) -> [u64; 6] {
     let high_port = if is_icmp(key.protocol) { type_code } else { high.port };
-    // Every field of the key has bits of its own: the table compares these words and nothing else, so two fields that
-    // shared bits would merge flows without a trace.
+    // Every field of the key has its own bits: the table compares only these words, so two fields with common
+    // bits would merge flows without a trace.
     [
         (low.address >> 64) as u64,
         low.address as u64,

@@ -7,9 +7,9 @@
 //!                                               |- waiting    data before its template
 //!                                               '- draft      fields -> FlowRecord
 //! ```
-//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5, sFlow v5 and SIM, whose packets
-//! [`FlowGatherer`] makes records of. It does not listen: `flow-io` does. It neither scales sampled counts up nor joins the
-//! parts of a flow.
+//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5, sFlow v5 and
+//! SIM; [`FlowGatherer`] makes records of SIM's packets. It does not listen: `flow-io` does. It neither
+//! scales sampled counts up nor joins the parts of a flow.
 //!
 //! Invariant: any bytes are accepted as input. The memory kept for all exporters together is bounded, whatever they send. The
 //! work is proportional to their bytes. Every record that an exporter numbers is delivered, lost, untold or pending in

@@ -26,15 +26,15 @@ pub struct PacketCounts {
     pub flows: u64,
     /// Flows ended early to make room.
     pub evicted: u64,
-    /// Packets whose time lay before that of one already seen in their flow.
+    /// Packets with a time before that of an earlier packet of their flow.
     pub backwards: u64,
-    /// Merged packets that were taken apart; in `seen` they are `merged_packets`.
+    /// Merged packets that were split; in `seen` they are `merged_packets`.
     #[serde(default)]
     pub merged: u64,
-    /// Packets on the wire that the merged ones stand for.
+    /// Packets on the wire of which the merged ones consist.
     #[serde(default)]
     pub merged_packets: u64,
-    /// Packets that are too long for the wire and could not be taken apart: each counts as one.
+    /// Packets that are too long for the wire and could not be split: each counts as one.
     #[serde(default)]
     pub unsplit: u64,
 }

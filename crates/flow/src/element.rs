@@ -1,8 +1,8 @@
 //! A record as a row: the columns that files, sinks, tables and questions share, named as IANA names IPFIX information elements.
 //!
-//! One list has everything about a column: its name, its short name, its number, the kind and unit of its values, its meaning,
-//! and how it is read from a record. A column without an element at IANA has a name in the same style and no number. The list
-//! is in the order of columns.
+//! One list describes each column: its name, its short name, its number, the kind and unit of its values, its
+//! meaning, and how it is read from a record. A column without an element at IANA has a name in the same
+//! style and no number. The list is in the order of columns.
 
 use crate::foreign::{ForeignFields, OtherFields};
 use crate::packet::TunnelKind;
@@ -172,11 +172,11 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "ipNextHopIPv6Address" "next-hop" 62 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.next_hop)),
         "the next router";
     "bgpNextHopIPv6Address" "bgp-next-hop" 63 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.bgp_next_hop)),
-        "the next router of BGP";
+        "the next router, from BGP";
     "postVlanId" "post-vlan" 59 U16, "", record => number_value(foreign_field(record, |of| of.post_vlan)),
         "VLAN in which the flow left the exporter";
     "postIpClassOfService" "post-tos" 55 U8, "", record => number_value(foreign_field(record, |of| of.post_tos)),
-        "type of service with which it left";
+        "type of service with which the flow left the exporter";
     "postNATSourceIPv6Address" "nat-src-ip" 281 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.nat_source)),
         "source behind NAT";
     "postNATDestinationIPv6Address" "nat-dst-ip" 282 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.nat_destination)),
@@ -186,7 +186,7 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "postNAPTDestinationTransportPort" "nat-dst-port" 228 U16, "", record => number_value(foreign_field(record, |of| of.nat_destination_port)),
         "destination port behind NAT";
     "otherFields" "other" 0 ElementKind::Fields, "", record => ElementValue::Fields(record.foreign.as_deref().map_or(OtherFields::NONE, |of| &of.others)),
-        "what the exporter sent beyond these columns, by name";
+        "further fields that the exporter sent, by name";
 };
 
 fn number_value(value: impl Into<u64>) -> ElementValue<'static> {

@@ -33,7 +33,7 @@ pub struct ExportMessage<'a> {
     pub carried: CarriedRecords,
     /// Number of templates and options records in it.
     pub own_records: u64,
-    /// Number by which it advances the sequence number.
+    /// Number by which the message advances the sequence number.
     pub step: u32,
 }
 

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// RFC 5103: the enterprise of reverse elements.
 pub const REVERSE_ENTERPRISE: u32 = 29305;
-/// Bytes that the other fields of a record take at most, each with `FIELD_BYTES` of its own.
+/// Maximum number of bytes of a record's other fields; each field also takes `FIELD_BYTES`.
 pub const MAX_OTHER_BYTES: usize = 512;
 /// Bytes of a field beside its value: enterprise, number and length.
 const FIELD_BYTES: usize = 8;
@@ -18,7 +18,7 @@ const FIELD_BYTES: usize = 8;
 /// Fields that only other exporters send. Zero means that the value is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignFields {
-    /// Number of the interface by which the flow left the exporter.
+    /// Number of the interface through which the flow left the exporter.
     pub output: u32,
     /// The autonomous system of the source.
     pub source_as: u32,
@@ -38,7 +38,7 @@ pub struct ForeignFields {
     pub nat_destination_port: u16,
     /// The VLAN in which the flow left the exporter.
     pub post_vlan: u16,
-    /// The type of service with which it left.
+    /// The type of service with which the flow left the exporter.
     pub post_tos: u8,
     /// Fields that have no column.
     pub others: OtherFields,
@@ -63,7 +63,7 @@ impl ForeignFields {
 /// Fields of a record that have no column, as they were sent: at most [`MAX_OTHER_BYTES`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherFields {
-    /// One field after the other: enterprise, number, length, value.
+    /// The fields follow each other: enterprise, number, length, value.
     bytes: Vec<u8>,
     left_out: u16,
 }
@@ -283,7 +283,8 @@ pub(crate) fn reverse_name(name: &str) -> String {
 
 fn append_format(text: &mut String, more: std::fmt::Arguments<'_>) {
     let written = text.write_fmt(more);
-    // Only a formatter can fail here, and those of numbers, addresses and texts do not: a string takes all it is given.
+    // Only a formatter can fail here, and the formatters of numbers, addresses and texts do not: a string
+    // accepts any length.
     debug_assert!(written.is_ok(), "a String takes any text");
 }
 

@@ -1,15 +1,15 @@
-//! Groups of meters that see copies of the same traffic: the choice of the member that exports, and the continuation after a
-//! failure.
+//! Groups of meters that see copies of the same traffic: the choice of the member that exports, and the
+//! continuation after a failure.
 //!
 //! ```text
 //!  Advertisement of a peer -> heard --.
 //!  order of another program -> ordered -+-> GroupElection -> tick -> Advertisement to send
 //!  export: set_watermark, set_coverage '                         -> RoleChange: replay from this watermark on
 //! ```
-//! Every member meters all the time. One is active and exports; the others are standbys and keep the records that they would
-//! have exported. The active member advertises its watermark: everything that left its table before that time has been
-//! exported. A standby that receives no advertisement of an active member takes over in a new term and exports its own records
-//! from the last watermark on.
+//! Every member meters all the time. One is active and exports; the others are standbys and keep the records
+//! that they would have exported. The active member advertises its watermark: all records that left its table
+//! before that time have been exported. A standby that receives no advertisement of an active member takes
+//! over in a new term and exports its own records from the last watermark on.
 //!
 //! Two members may be active at once when they cannot reach each other. That is harmless, because the collector counts a record
 //! that comes twice once. So every rule here prefers two active members to none, and an early watermark to a late one.
@@ -21,8 +21,8 @@
 //! shortened records of the flows that ran then. So a standby forgets kept records only if the active member's are as whole,
 //! and otherwise takes over.
 //!
-//! A member whose export is stuck, or whose copy of the link is cut while another one's is not, is not fit: it gives the role to a
-//! member that is ready, and does not take it while there is one.
+//! A member with a stuck export is not fit. Neither is a member whose copy of the link is cut while another member's copy is not.
+//! Such a member gives the role to a ready member, and does not take the role while there is one.
 //!
 //! The module opens no socket and reads no clock. Times are of one clock of this machine that does not stop while it sleeps;
 //! watermarks are nanoseconds since 1970.

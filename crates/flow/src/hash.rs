@@ -1,8 +1,9 @@
 //! Hashes of flows: of words under a secret, for the table; and the flow's number, which leaves the machine.
 //!
-//! The two have keys of their own. Every process draws a new key for the table, so that an attacker cannot choose packets that
-//! meet in one bucket. Its values never leave the process, because they would reveal the key. The user may set the key of the
-//! flow numbers, so that several meters and readers agree on them. A flow's number is the same for both directions.
+//! The two functions have separate keys. Every process draws a new key for the table, so that an attacker
+//! cannot choose packets that meet in one bucket. The table's values never leave the process, because they
+//! would reveal the key. The user may set the key of the flow numbers, so that several meters and readers
+//! agree on them. A flow's number is the same for both directions.
 //!
 //! The hash multiplies two words to 128 bits and folds the halves. It is no message authentication code, and the table
 //! does not need one: it compares whole keys and looks in at most two buckets.
@@ -41,7 +42,7 @@ impl WordHasher {
     #[inline]
     pub const fn hash_two(&self, words: [u64; 2]) -> u64 {
         // Each word is combined with a secret before the multiplication, so that an attacker cannot choose a factor of zero. A
-        // second product spreads the result over all bits: bucket and tag are taken from different ones.
+        // second product spreads the result over all bits: bucket and tag use different bits.
         let [s0, s1, s2, s3, ..] = self.seeds;
         fold_product(fold_product(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
     }
@@ -137,7 +138,7 @@ pub const fn fold_product(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A word whose bits all depend on all bits of another, one to one.
+/// A one-to-one mapping of a word; all bits of the result depend on all bits of the word.
 const fn spread_bits(word: u64) -> u64 {
     // The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,9 @@
-//! History of a flow by the meters of a group, by which a collector finds out which packets of the flow a record has.
+//! History of a flow, reported by the meters of a group. A collector uses it to find out which packets of the
+//! flow a record includes.
 //!
-//! Meters that see copies of one link cut a flow into records at different moments, and each counts from another packet: it was
-//! started later, or it lost some. So a count alone says nothing. A count *since a packet that the other meters know, too*, does.
+//! Meters that see copies of one link split a flow into records at different moments. Each meter counts from
+//! another packet, because it was started later or lost packets. So a count alone gives no position. A count
+//! *since a packet that the other meters know, too*, does.
 //!
 //! Such a packet is a [`Landmark`]. Meters choose landmarks without talking to each other, by the content of packets: in each
 //! direction and each part of its time, the packet with the smallest number, and the first packet after and the last one before
@@ -37,7 +39,7 @@ pub struct CountTotals {
     pub frame_bytes: u64,
 }
 
-/// Reason for which a packet was chosen as a landmark.
+/// Reason why a packet was chosen as a landmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LandmarkKind {
     /// Its number is the smallest in a part of the flow's time.

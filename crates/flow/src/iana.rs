@@ -43,8 +43,7 @@ fn parse_line(line: &'static str) -> Option<RegisteredElement> {
 
 fn data_kind(word: &str) -> DataKind {
     match word {
-        // RFC 7011 sections 6.1.9 and 6.1.10: the finer times are in NTP format,
-        // whose fraction is in units of 2^-32 s.
+        // RFC 7011 sections 6.1.9 and 6.1.10: the finer times are in NTP format; its fraction is in units of 2^-32 s.
         "unsigned" | "dateTimeSeconds" | "dateTimeMilliseconds" => DataKind::Unsigned,
         "signed" => DataKind::Signed,
         "float" => DataKind::Float,

@@ -11,7 +11,7 @@ pub struct FlowKey {
     pub source: [u8; 16],
     pub destination: [u8; 16],
     pub source_port: u16,
-    /// Destination port; of ICMP, type and code where they are asked for.
+    /// Destination port; for ICMP, type and code where they are requested.
     pub destination_port: u16,
     pub protocol: u8,
     /// Kind of tunnel that carries it.
@@ -54,8 +54,8 @@ impl FlowKey {
         reversed
     }
 
-    /// Returns the key that both ends have in common: its source is the lower end, and an ICMP answer is written as its
-    /// question.
+    /// Returns the key that both ends have in common: its source is the lower end, and an ICMP answer is
+    /// written as its question.
     #[must_use]
     pub fn to_canonical(self) -> Self {
         let canonical = CanonicalKey { flipped: false, ..CanonicalKey::from_key(&self) };

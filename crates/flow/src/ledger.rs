@@ -19,7 +19,7 @@ pub struct CaptureCounts {
     pub delivered: u64,
 }
 
-/// Records behind the table, and the packets they stand for. In SIM, a packet's own line is a record too.
+/// Records that left the table, and their packets. In SIM, a packet's own line is a record too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportCounts {
     /// Offered to the export queue.
@@ -58,8 +58,8 @@ pub struct MeterLedger {
 }
 
 impl CarriedRecords {
-    /// Adds the counts of another. Exporters choose packets and bytes of their records, so a sum may overflow: then it stays at
-    /// the largest number.
+    /// Adds the counts of another. Exporters choose packets and bytes of their records, so a sum may
+    /// overflow: then it stays at the largest number.
     pub const fn add_records(&mut self, other: Self) {
         self.records = self.records.saturating_add(other.records);
         self.packets = self.packets.saturating_add(other.packets);

@@ -5,7 +5,7 @@
 //!             |                  |          ^
 //!          Ignored            Counts        +--------- collect <---------------------- bytes
 //! ```
-//! It opens no file or socket, starts no thread and reads no clock: bytes, records and times are given to it.
+//! It opens no file or socket, starts no thread and reads no clock: the caller gives it bytes, records and times.
 //!
 //! Invariant: every packet is metered or ignored for one cause ([`PacketCounts`]), and every metered packet is in the
 //! table or in exactly one record.

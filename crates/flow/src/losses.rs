@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 /// Why an output does not have a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
-    /// Its queue was full: the records of a live source came faster than it took them, and nothing could wait.
+    /// The queue was full: the records of a live source came faster than the output accepted them, and
+    /// no thread could wait.
     QueueFull,
     /// Its format has no field for a value of the record.
     Unfit,
@@ -44,8 +45,10 @@ impl LossCause {
         match self {
             Self::QueueFull => "its queue was full, it was too slow",
             Self::Unfit => "its format cannot express them",
-            Self::GivenUp => "it took nothing for too long",
-            Self::Unreported => "this meter was a standby and heard of no other that exported them",
+            Self::GivenUp => "it accepted no data for too long",
+            Self::Unreported => {
+                "this meter was a standby, and no other meter reported that it had exported them"
+            }
             Self::Unreachable => "it could not be reached",
             Self::Refused => "they were refused",
         }

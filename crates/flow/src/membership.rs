@@ -1,4 +1,4 @@
-//! A meter's report on its place in a group of which one meter exports for all.
+//! A meter's report on its role in a group in which one meter exports for all.
 
 use crate::export::section::own;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ pub struct GroupMembership {
     pub term: u64,
     /// Time of the last change of role, nanoseconds since 1970.
     pub since_ns: u64,
-    /// Time for which it had received nothing from the active meter before it became active; 0: no meter was active before.
+    /// Time for which the meter had received nothing from the active meter before it became active; 0: no
+    /// meter was active before.
     pub silent_ns: u64,
     /// It has exported the records that left its table from this time on, nanoseconds since 1970.
     pub replay_from_ns: u64,

@@ -1,5 +1,5 @@
-//! Summary of a packet for the meter: the *unified header*, of fixed size. The parser here makes it, or a BPF program in the
-//! driver does.
+//! Summary of a packet for the meter: the *unified header*, of fixed size. The parser here makes it, or a BPF
+//! program in the driver does.
 //!
 //! The header holds values only, in the machine's own byte order.
 
@@ -36,11 +36,11 @@ pub mod flags {
     /// The frame was cut before the end of its headers or of their announced length.
     pub const CUT_FLAG: u8 = 1;
     pub const FRAGMENT_FLAG: u8 = 2;
-    /// A fragment that is not the first: it carries no ports of its own.
+    /// A fragment that is not the first: it carries no ports.
     pub const LATER_FRAGMENT_FLAG: u8 = 4;
     /// The version of IP is 6.
     pub const IPV6_FLAG: u8 = 8;
-    /// The packet stands for several packets, see [`PacketInfo::segments`](super::PacketInfo::segments).
+    /// The packet represents several packets, see [`PacketInfo::segments`](super::PacketInfo::segments).
     pub const MERGED_FLAG: u8 = 16;
     /// The packet was longer than any packet on the wire, and its segments are not known: its counts may be too small.
     pub const UNSPLIT_FLAG: u8 = 32;
@@ -56,9 +56,10 @@ pub struct PacketInfo {
     pub destination: [u8; 16],
     /// Time of arrival, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Length of the metered IP packet, as its header states it; of all of them if it stands for several.
+    /// Length of the metered IP packet, as its header states it; for a merged packet, the length of
+    /// all of its packets.
     pub bytes: u32,
-    /// Length of the whole frame, without FCS; of all of them if it stands for several.
+    /// Length of the whole frame, without FCS; for a merged packet, the length of all of its frames.
     pub frame_bytes: u32,
     /// Source port; 0 where there are none.
     pub source_port: u16,
@@ -79,7 +80,7 @@ pub struct PacketInfo {
     pub flags: u8,
     /// Kind of tunnel that carried it.
     pub tunnel: TunnelKind,
-    /// Index of the meter's input by which it came.
+    /// Index of the meter's input through which the packet came.
     pub input: u16,
     /// VXLAN or Geneve network, GTP tunnel, GRE key; 0 where there is none.
     pub tunnel_id: u32,
@@ -93,20 +94,20 @@ pub struct PacketInfo {
     pub outer_destination: [u8; 16],
     /// Hash of its content: the same at every meter that sees a copy of it.
     pub content: u32,
-    /// Number of packets on the wire that it stands for, if it is [merged](flags::MERGED_FLAG).
+    /// Number of packets on the wire that the packet represents, if it is [merged](flags::MERGED).
     pub segments: u16,
     /// Length of each of them but the last, which may be shorter.
     pub segment_bytes: u16,
 }
 
 impl PacketInfo {
-    /// Returns the number of packets on the wire that it stands for.
+    /// Returns the number of packets on the wire that this packet represents.
     #[inline]
     pub const fn packet_count(&self) -> u16 {
         if self.flags & flags::MERGED_FLAG == 0 { 1 } else { self.segments }
     }
 
-    /// The first of several packets that it stands for, and the others; `None` if it is one.
+    /// The first of the packets that a merged packet represents, and the others; `None` if it is a single packet.
     pub(crate) fn split_first(&self) -> Option<(Self, Self)> {
         let others = self.packet_count().checked_sub(1).filter(|others| *others > 0)?;
         let bytes = u32::from(self.segment_bytes);
@@ -164,7 +165,7 @@ pub enum IgnoredReason {
     ShortLink = 2,
     /// Too short for an IP header.
     ShortIp = 3,
-    /// An IP header that cannot be: version, length.
+    /// An impossible IP header: wrong version or length.
     BadIp = 4,
     /// More nested headers than the parser follows.
     TooDeep = 5,

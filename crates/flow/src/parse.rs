@@ -7,10 +7,12 @@
 //!                   ^                                                                  |
 //!                   +---------- tunnel (GRE, VXLAN, Geneve, GTP-U, IP in IP)  <-------+
 //! ```
-//! Tunnels are entered `depth` times. The meter counts the innermost IP packet that can be read. A tunnel with unreadable
-//! content is metered as itself. Nothing is reassembled and no checksum is verified: a meter counts what arrived.
+//! Tunnels are entered `depth` times. The meter counts the innermost IP packet that can be read. If the
+//! content of a tunnel is unreadable, the outer packet is metered. The parser reassembles nothing and
+//! verifies no checksum: a meter counts the packets that arrived.
 //!
-//! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
+//! Invariant: any bytes give a packet or a cause. The parser never panics or allocates, and its time is
+//! bounded by the length of the frame.
 
 mod capture;
 mod content;
@@ -43,12 +45,12 @@ use tunnel::TunnelContent;
 pub struct ParseOptions {
     /// Tunnels entered at most; 0: the outermost packet is metered.
     pub depth: u8,
-    /// Fragmented packets whose ports are kept at a time, rounded up to a power of two; 0 keeps none.
+    /// Number of fragmented packets with remembered ports, rounded up to a power of two; 0 remembers none.
     pub fragments: usize,
     /// Time for which ports are kept for later fragments, ns.
     pub fragment_ns: u64,
-    /// Key of the hash that spreads kept ports: random per process, so that an attacker cannot choose packets that share a
-    /// place.
+    /// Key of the hash that spreads kept ports: random per process, so that an attacker cannot choose packets
+    /// that share a place.
     pub hash_key: [u64; 2],
 }
 
@@ -85,7 +87,7 @@ impl FrameParser {
     ) -> Result<(), IgnoredReason> {
         // A source may state a length below the bytes that it captured; the bytes are the better evidence.
         let arrival = FrameArrival { at_ns, input, frame_bytes: clamp_length(full_len.max(frame.len())) };
-        // A failed attempt may leave anything in `packet`; the general path writes all of it again.
+        // A failed attempt may leave any value in `packet`; the general path writes all of it again.
         if fast::read_frame(frame, arrival, self.depth > 0, packet) {
             return Ok(());
         }

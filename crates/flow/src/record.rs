@@ -9,10 +9,10 @@ use crate::key::FlowKey;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// One report of a flow. A long flow is reported in several [parts](FlowRecord::part), each with counts of its own.
+/// One report of a flow. A long flow is reported in several [parts](FlowRecord::part), each with its own counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRecord {
-    /// Key of the flow; the source is the end whose packet was seen first.
+    /// Key of the flow; the source is the end that sent the first packet.
     pub key: FlowKey,
     /// Counts from source to destination.
     pub forward: FlowHalf,
@@ -43,7 +43,7 @@ pub struct FlowRecord {
     pub outer_destination: [u8; 16],
     /// Sampling interval: one of this many packets was metered; 1: all.
     pub sampling: u32,
-    /// Index in the kernel of the interface by which the flow came in; 0 if not known.
+    /// The kernel's index of the interface through which the flow arrived; 0 if not known.
     pub input: u32,
     /// True if packets were lost before the meter while it lived.
     pub loss: bool,
@@ -138,14 +138,15 @@ impl FlowRecord {
         if self.forward.last_ns > self.reverse.last_ns { self.forward.last_ns } else { self.reverse.last_ns }
     }
 
-    /// Splits a biflow into two one-way records; the second is absent if nothing came back. For ICMP, the second direction of a
-    /// question counts as its answer, and the other way round.
+    /// Splits a biflow into two one-way records; the second is absent if no packet came back. For ICMP, the
+    /// second direction of a request counts as its reply, and the other way round.
     #[must_use]
     pub fn split_directions(&self) -> (Self, Option<Self>) {
         // A history is of both directions and cannot be split.
         let forward = Self { reverse: FlowHalf::default(), history: None, ..self.clone() };
-        // Fields that describe an end change places with the other end; fields that describe the flow or the meter (number,
-        // sampling, input) are copied. TTL and type of service are those of the whole flow: the meter keeps no second set.
+        // Fields that describe an end are swapped with those of the other end; fields that describe the flow
+        // or the meter (number, sampling, input) are copied. TTL and type of service are those of the whole
+        // flow: the meter keeps no second set.
         let back = Self {
             key: self.reversed_key(),
             forward: self.reverse,

@@ -26,12 +26,12 @@
 //! |                             value ...                                 |  number, all ones: not known
 //! +--------+--------+--------+--------+--------+--------+--------+--------+
 //! ```
-//! Everything is big-endian, times are nanoseconds since 1970. `length` is that of the datagram, header included, so a stream
-//! or a file holds datagrams one after the other. `datagram sequence` counts datagrams before this one, `event sequence`
-//! packets and new flows before this one, so the number of missing events between two datagrams is exact. Ledgers are items,
-//! not events.
+//! Everything is big-endian, times are nanoseconds since 1970. `length` is that of the datagram, header
+//! included, so a stream or a file holds datagrams one after the other. `datagram sequence` counts datagrams
+//! before this one, `event sequence` packets and new flows before this one, so the number of missing events
+//! between two datagrams is exact. Ledgers are items, not events.
 //!
-//! Invariant: every event given to the encoder is in exactly one datagram handed out, or in the one that is not full yet.
+//! Invariant: every event given to the encoder is in exactly one finished datagram, or in the one that is not full yet.
 
 mod decode;
 mod encode;

@@ -4,12 +4,12 @@
 //!  32 packets -> look (key, hash) -> index (bucket, tag) -> slot (64 bytes) -> +1
 //!                prefetch bucket     prefetch slot
 //! ```
-//! It belongs to one worker, has a fixed size and allocates nothing after the start; slots are touched first when flows need
+//! It belongs to one worker, has a fixed size and allocates nothing after the start; slots are first touched when flows need
 //! them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also end when nothing arrives.
 //! A packet of a known flow touches one bucket of the index and one `Hot` record; keys are always compared in full.
 //!
 //! Invariant: every packet given to [`meter_packets`](FlowTable::meter_packets) is in [`PacketCounts::metered`] or in
-//! [`PacketCounts::untracked`], and every metered one in a live flow or in exactly one record.
+//! [`PacketCounts::untracked`]. Every metered packet is in a live flow or in exactly one record.
 
 mod ending;
 mod hints;
@@ -65,7 +65,7 @@ pub struct FlowTable<H> {
     counts: PacketCounts,
     /// Losses of the meter so far; flow parts that began before the last one are marked.
     losses: u32,
-    /// Time until which everything is done; nothing before the first packet.
+    /// Time up to which all timers are handled; nothing before the first packet.
     now_ns: Option<u64>,
     hints: PhantomData<H>,
 }
@@ -96,7 +96,7 @@ impl TableLimits {
         }
     }
 
-    /// Returns the time at which a flow ends if no more packets come.
+    /// Returns the time at which a flow ends if no more packets arrive.
     fn end_ns(&self, hot: &HotSlot) -> u64 {
         hot.last_ns().saturating_add(if hot.has_state(ENDED_STATE) { self.grace } else { self.idle })
     }
@@ -143,7 +143,7 @@ struct FlowDeadline {
 impl<H: MemoryHints> FlowTable<H> {
     /// An empty table; all its memory is reserved here.
     pub fn new(options: &TableOptions) -> Self {
-        // `NONE` stands for no slot, so the number of every slot must be below it.
+        // `NONE` means no slot, so the number of every slot must be below it.
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
         let limits = TableLimits {
@@ -208,8 +208,8 @@ impl<H: MemoryHints> FlowTable<H> {
         self.advance_up_to(now_ns, usize::MAX, outlet);
     }
 
-    /// Handles what is due by `now_ns`, for about `most` flows at most. It is for a caller that has other work. Returns whether
-    /// that was all.
+    /// Handles the timers that are due by `now_ns`, for about `most` flows at most. It is for a caller with
+    /// other work. Returns whether all due timers were handled.
     pub fn advance_up_to(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         // The time is not known yet: a wheel that began at 0 would have to turn for billions of ticks.
         if now_ns == 0 && self.now_ns.is_none() {
@@ -264,7 +264,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.index.memory_bytes() + self.wheel.memory_bytes(self.capacity) + self.capacity * slots
     }
 
-    /// Returns the key by which a packet is metered: without the fields that shall not distinguish flows.
+    /// Returns the key for metering a packet: without the fields that shall not distinguish flows.
     pub fn flow_key(&self, packet: &PacketInfo) -> FlowKey {
         self.keys.flow_key(packet)
     }
@@ -283,7 +283,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 self.histories.iter_mut().for_each(|histories| histories.start_at(now_ns));
             }
             Some(_) if self.is_before_step(now_ns) => self.set_back(now_ns, outlet),
-            // A little late: everything up to the later time is done already.
+            // The packet is a little late: all timers up to the later time are handled already.
             Some(before_ns) if now_ns < before_ns => return,
             Some(_) => {}
         }
@@ -339,8 +339,8 @@ impl<H: MemoryHints> FlowTable<H> {
 
     #[inline]
     fn meter_packet(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
-        // The slot was looked up before the packets in front of this one were metered; they may have ended that flow and given
-        // the slot to another.
+        // The slot was looked up before the earlier packets were metered; they may have ended that flow and
+        // given the slot to another.
         let there = (look.slot as usize) < self.hot.len() && self.holds_flow(look.slot, look, packet);
         let slot = if there { Some(look.slot as usize) } else { self.find_slot(look, packet) };
         match slot {
@@ -374,7 +374,7 @@ impl<H: MemoryHints> FlowTable<H> {
     ) {
         let hot = &self.hot[slot];
         let at_ns = packet.at_ns;
-        // Everything that may end the flow or its part is rare, and goes through `add_at_boundary`, out of line.
+        // Events that may end the flow or its part are rare, and go through `add_at_boundary`, out of line.
         let due = at_ns >= hot.last_ns().saturating_add(self.limits.pause)
             || at_ns.saturating_sub(hot.start) >= self.limits.active
             || self.limits.is_set_back(hot, at_ns);
@@ -446,8 +446,8 @@ impl<H: MemoryHints> FlowTable<H> {
 
     #[inline]
     fn count_packet(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
-        // Another meter may have received the packets of a merged one apart. Only the first of them is identified by its
-        // content, and the totals up to it do not include the others.
+        // Another meter may have received the packets of a merged one separately. Only the first packet is
+        // identified by its content, and the totals up to it do not include the other packets.
         if packet.flags & flags::MERGED_FLAG != 0
             && self.histories.is_some()
             && let Some((first, others)) = packet.split_first()
@@ -466,8 +466,8 @@ impl<H: MemoryHints> FlowTable<H> {
         if hot.is_direction_empty(direction) {
             self.cold[slot].set_first(direction, packet.at_ns);
         }
-        // At one interface times only grow. Captures of several sources, and
-        // clocks that are set, bring late packets.
+        // At one interface, times never decrease. Captures of several sources, and clocks that are
+        // set, bring late packets.
         if packet.at_ns < hot.last_ns() {
             self.counts.backwards += 1;
             // Only a late packet may lie before the first one of its direction or of the flow.

@@ -1,13 +1,13 @@
 //! The send gate of a lease: a deadline after which a port must not send. The controller sets it; the senders check it themselves.
 //!
-//! Every sender compares the deadline with the clock before each piece of work of at most [`MAX_AHEAD`]. So no message is
-//! needed to stop it: a node whose lease is not renewed stops by itself. A sender that finds the gate shut stops for good, as
-//! if it had been stopped at the deadline; a later deadline does not start it again. Without a lease the gate is open, and
-//! checking it costs one load.
+//! Every sender compares the deadline with the clock before each piece of work of at most [`MAX_AHEAD`]. So
+//! no message is needed to stop it: a node whose lease is not renewed stops by itself. A sender that finds
+//! the gate shut stops for good, as if the deadline had stopped it; a later deadline does not start it again.
+//! Without a lease the gate is open, and checking it costs one load.
 //!
-//! Invariant: no lease, no deadline; with one, the deadline is never "for ever". One thread sets the deadline, the one that has the
-//! lease: `shut` reads it before it writes. Nothing else is published through it, so its order relative to other memory does not
-//! matter, and no order would make a sender see it sooner.
+//! Invariant: without a lease there is no deadline; with a lease, the deadline is never "for ever". Only the thread with the lease
+//! sets the deadline: `shut` reads it before it writes. The deadline publishes no other data, so its order relative to other memory
+//! does not matter. No other order would show it to a sender sooner.
 
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -58,8 +58,8 @@ impl SendGate {
         }
     }
 
-    /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is what [`suspended_time`]
-    /// returned when the deadline was computed: time that the machine sleeps after that does not extend the lease.
+    /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is the result of
+    /// [`suspended_time`] when the deadline was computed: if the machine sleeps after that, this does not extend the lease.
     pub fn extend_until(&self, until: MonoTime, slept: Nanos) {
         self.set_deadline((until + slept).as_nanos());
     }
@@ -91,8 +91,8 @@ impl SendGate {
     #[inline]
     pub fn shut_since(&self, now: MonoTime, not_before: MonoTime) -> Option<MonoTime> {
         let deadline = self.deadline()?;
-        // The time since the end of the lease is the same on both clocks as long as the machine is awake; a time of CLOCK_BOOTTIME
-        // itself means nothing on the sender's clock.
+        // The time since the end of the lease is the same on both clocks as long as the machine is awake. An
+        // absolute time of CLOCK_BOOTTIME has no meaning on the sender's clock.
         let over = clock::boottime_ns().checked_sub(deadline)?;
         Some((now - Nanos::new(over)).max(not_before).min(now))
     }

@@ -1,9 +1,9 @@
 //! The lab guard: test traffic stays off networks that people use.
 //!
-//! RFC 6815 confines benchmark traffic to isolated test networks. An interface that carries a default route, or an
-//! address outside the blocks set aside for benchmarking, is refused until the user confirms it for that interface.
-//! Everything stacked with it (its bridge, VLANs on it, the card below it) counts like itself, see the module `stack`.
-//! All code that sends asks [`permit_port`] first.
+//! RFC 6815 confines benchmark traffic to isolated test networks. An interface that carries a default route,
+//! or an address outside the blocks set aside for benchmarking, is refused until the user confirms it for
+//! that interface. All interfaces stacked with it (its bridge, VLANs on it, the card below it) count in the
+//! same way, see the module `stack`. All code that sends asks [`permit_port`] first.
 
 use crate::Error;
 use crate::stack::{
@@ -13,8 +13,8 @@ use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Refuses the interface with this number, if it or anything stacked with it is part of a network that people use. `port` is
-/// its name for messages.
+/// Refuses the interface with this number if it, or an interface stacked with it, is part of a network that
+/// people use. `port` is its name for messages.
 pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
     // The kernel is not asked: a confirmed port must work even if its relatives cannot be listed.
     if confirmed {
@@ -26,11 +26,12 @@ pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Re
 /// The interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
 pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = read_namespaces(netns)?;
-    // `look` puts the caller's namespace first; the others only help to judge it.
+    // `look` puts the caller's namespace first; the other namespaces only help to judge it.
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
     let mut refused = BTreeMap::new();
     for link in own.iter().map(|of| &of.link) {
-        // Without confirmation: the list shows every refusal, also of ports that the user may confirm later.
+        // The confirmation is ignored here: the list shows every refusal, also of ports that the
+        // user may confirm later.
         if let Err(refusal) = judge_port(&link.name, &find_relatives(&all, link.index), false) {
             refused.insert(link.index, refusal);
         }
@@ -91,10 +92,10 @@ pub enum HiddenSurroundings {
     FarEnd,
 }
 
-/// Relation of an interface to the one asked for.
+/// Relation of an interface to the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterfaceKinship {
-    /// It is the interface asked for.
+    /// This is the requested interface.
     Itself,
     /// It shares a wire with it.
     Stacked,
@@ -106,7 +107,7 @@ pub enum InterfaceKinship {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackedInterface {
     pub name: String,
-    /// Its relation to the interface asked for.
+    /// Its relation to the requested interface.
     pub kinship: InterfaceKinship,
     /// It is the loopback interface.
     pub loopback: bool,
@@ -151,7 +152,8 @@ fn find_objection(relative: &StackedInterface) -> Option<String> {
             "{who} carries the default route, so test traffic could reach other people's networks"
         ));
     }
-    // Checked before the exemption of the device under test: its routes may lead back into a network that people use.
+    // This is checked before the exemption of the device under test: its routes may lead back into a network
+    // that people use.
     if let Some(reason) = objection_to_unknown(relative) {
         return Some(format!("{who} {reason}"));
     }
@@ -187,7 +189,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and those that never leave a link.
+/// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and addresses that never leave a link.
 fn is_for_tests(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => is_in_block(four, Ipv4Addr::new(198, 18, 0, 0), 15) || four.is_link_local(),

@@ -1,8 +1,8 @@
 //! Finds the interfaces that are stacked with one: all that its frames can reach without leaving this machine.
 //!
 //! For each interface the kernel names its master (bridge, bond, switch) and the interface below it, which may be in another
-//! namespace. Following both links in both directions gives everything that shares a wire with the interface. A virtual cable
-//! ends the stack, unless its far end is plugged into a bridge, bond or switch: frames go on there.
+//! namespace. Following both links in both directions gives all interfaces that share a wire with this one. A virtual cable
+//! ends the stack, unless its far end belongs to a bridge, bond or switch, which forwards the frames.
 
 use packetrig_sys::link::{Link, LinkAddress, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 /// Kinds that are a cable with two ends: `peer` is the other one.
 const CABLE_KINDS: [&str; 2] = ["veth", "netkit"];
-/// Kinds whose members do not exchange frames.
+/// Kinds of master with members that do not exchange frames.
 const ISOLATING_KINDS: [&str; 2] = ["vrf", "dsa"];
 /// All interfaces of this kind in a namespace are one switch.
 const SWITCH_KIND: &str = "openvswitch";
@@ -39,7 +39,7 @@ const TUNNEL_KINDS: [&str; 17] = [
 /// Maximum number of namespaces that are read.
 const MAX_NAMESPACES: usize = 1024;
 
-/// An interface and what decides whether it is part of a network that people use.
+/// An interface, and the facts that decide whether it is part of a network that people use.
 #[derive(Clone, Debug)]
 pub(crate) struct StackLink {
     pub(crate) link: Link,
@@ -50,7 +50,7 @@ pub(crate) struct StackLink {
 /// The interfaces of one namespace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StackNamespace {
-    /// Prefix of its interfaces in messages; empty for the namespace of the interface asked for.
+    /// Prefix of its interfaces in messages; empty for the namespace of the requested interface.
     pub(crate) label: String,
     pub(crate) links: Vec<StackLink>,
     /// Namespaces by the numbers that this one has for them.
@@ -59,7 +59,7 @@ pub(crate) struct StackNamespace {
     pub(crate) has_unknown_routes: bool,
 }
 
-/// The way by which frames get to an interface of the stack.
+/// The path on which frames reach an interface of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum InterfaceReach {
     /// It shares a wire with the interface.
@@ -79,8 +79,8 @@ pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<Stack
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from([((0, index), InterfaceReach::Stacked)]);
     while let Some((node, reach)) = open.pop_front() {
-        // An interface can be reached in several ways, and they lead on differently: the far end of a cable goes only
-        // to what it is plugged into. So each pair is followed once, and the closest way is the one that is reported.
+        // An interface can be reached in several ways, which continue differently: the far end of a cable
+        // leads only to its own master. So each pair is followed once, and the closest way is reported.
         if !seen.insert((node, reach)) {
             continue;
         }
@@ -169,15 +169,16 @@ fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> 
     next
 }
 
-/// Interfaces by which the packets of a tunnel of this namespace may leave. If the routes are unknown, that is all of them.
+/// Interfaces through which the packets of a tunnel of this namespace may leave. If the routes are unknown,
+/// these are all interfaces.
 fn routed_interfaces(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = StackNode> + '_ {
     let of = &all[namespace];
     let links = of.links.iter().filter(|link| link.default_route || of.has_unknown_routes);
     links.filter(|link| !link.link.loopback).map(move |link| (namespace, link.link.index))
 }
 
-/// Reads the namespace of an interface first, then all others that can be entered, then those that the kernel
-/// describes by their number only.
+/// Reads the namespace of an interface first, then all other namespaces that can be entered, then namespaces
+/// that the kernel describes only by number.
 pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
     // The caller's namespace must be number 0 in the list: `find_stacked` starts there.
@@ -185,7 +186,7 @@ pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, pack
         NetNs::list_visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
     let mut all = vec![read_namespace(netns, String::new())?];
-    // Namespaces that cannot be entered are asked for by number, through one that has a number for them.
+    // Namespaces that cannot be entered are queried by number, through a namespace that has a number for them.
     let mut found = vec![netns];
     for other in &others {
         let label = other.find_name().unwrap_or_else(|| other.label().to_owned());
@@ -211,9 +212,9 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
     let mut next = 0;
     while let Some(member) = members.get(next).copied() {
         next += 1;
-        // The kernel answers for a namespace that cannot be entered, by the number that another one has for it. The
-        // namespaces that its interfaces lead to are asked for next; `tried` keeps a refused number from being asked again
-        // for each member.
+        // The kernel answers for a namespace that cannot be entered, by the number that another namespace has
+        // for it. The namespaces of its interfaces' peers are queried next; `tried` prevents repeated queries
+        // for a refused number.
         let ids: BTreeSet<i32> = all[member].links.iter().filter_map(|of| of.link.peer_netns).collect();
         for id in ids {
             if known.contains_key(&id) || all.len() >= MAX_NAMESPACES || !tried.insert(id) {

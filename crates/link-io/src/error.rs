@@ -1,4 +1,4 @@
-//! Errors of a tap and its impairments. A log has errors of its own: [`crate::log::Error`].
+//! Errors of a tap and its impairments. A log has its own errors: [`crate::log::Error`].
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

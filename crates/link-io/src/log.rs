@@ -51,7 +51,7 @@ pub enum Error {
     NoRoom { path: PathBuf, free: u64, wanted: u64 },
 }
 
-/// Makes the error of a file operation that failed; `what` is the verb for the message.
+/// Makes the error of a failed file operation; `what` is the verb for the message.
 fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }

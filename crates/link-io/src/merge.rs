@@ -1,5 +1,5 @@
-//! Merges captures of one link into one file. A packet that any of them has is in the file once, with the captures that had
-//! it.
+//! Merges captures of one link into one file. A packet that occurs in any capture is in the file once, with
+//! the captures that had it.
 //!
 //! ```text
 //!  each capture: survey (times, cuts, sample) -> relation of its clock to that of the first capture
@@ -27,8 +27,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use survey::CaptureSurvey;
 
-/// Limit for the disorder of a capture. Captures of several queues are out of order by the time between two visits to a
-/// ring.
+/// Limit for the disorder of a capture. Captures of several queues are out of order by the time between two
+/// visits to a ring.
 const MAX_CAPTURE_DISORDER_NS: u64 = 200_000_000;
 /// The least tolerance. Only equal packets within the tolerance can count as one packet.
 const MIN_TOLERANCE: Nanos = Nanos::from_millis(1);
@@ -55,8 +55,8 @@ pub enum Error {
     #[error("{} is one of the captures to merge; write to another file", .0.display())]
     IntoItself(PathBuf),
     #[error(
-        "{one} and {other} have no packet in common: they are not of one link, or not of the same time, or every packet \
-            repeats others"
+        "{one} and {other} have no packet in common: they are from different links or times, or no packet \
+        has a unique content"
     )]
     NothingInCommon { one: String, other: String },
 }
@@ -87,8 +87,8 @@ pub struct MergeReport {
     /// Packets that every capture has.
     pub in_all: u64,
     pub tolerance: Nanos,
-    /// Packets that were written before all captures were read up to their time, for lack of memory: they may be in the
-    /// result twice.
+    /// Packets that were written before all captures were read up to their time, for lack of memory: they may
+    /// be in the result twice.
     pub early: u64,
     pub captures: Vec<CaptureReport>,
 }
@@ -147,7 +147,7 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     let tolerance = options.tolerance.unwrap_or(usual);
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::to_report).collect();
-    // Created only when all captures are known to fit together.
+    // The output is created only when all captures are known to fit together.
     let mut file = MergedFile::create_partial(&options.into, &report)?;
     let mut merging = MergeRun {
         inlets: captures.iter().map(MergeInlet::open_capture).collect::<Result<_, _>>()?,
@@ -171,9 +171,10 @@ fn survey_captures(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Opti
     let surveys =
         |compared| sources.iter().map(move |source| survey::survey_capture(&source.files, compared));
     let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
-    // One length for all captures: only then has a packet the same identity in each of them.
+    // All captures use one length: only then does a packet have the same identity in each of them.
     let compared = surveyed.iter().filter_map(|survey| survey.shortest_cut).min();
-    // Cut packets are comparable only by the bytes that all captures kept, so the samples are taken again with that length.
+    // Truncated packets can be compared only by the bytes that all captures kept, so the samples are taken
+    // again with that length.
     if compared.is_some() {
         surveyed = surveys(compared).collect::<Result<Vec<_>, _>>()?;
     }
@@ -229,7 +230,7 @@ impl SurveyedCapture {
     /// True if a time, in the clock of the first capture, lies between the capture's first and last packet.
     fn covers_time(&self, at_ns: u64) -> bool {
         let Some((first, last)) = self.survey.times_ns else { return false };
-        // These numbers choose the first and the last line of the clock, as its steps divide them.
+        // These numbers select the first and the last line of the clock, because its steps divide them.
         (self.to_reference(0, first)..=self.to_reference(self.survey.packets, last)).contains(&at_ns)
     }
 
@@ -274,7 +275,7 @@ impl<'a> MergeInlet<'a> {
     fn advance_to_next(&mut self) -> Result<(), Error> {
         let at_ns = self.reader.advance_to_next()?;
         self.next_ns = at_ns.map(|at_ns| self.capture.to_reference(self.number, at_ns));
-        // Counted as in the survey, because `to_reference` finds the line of a clock by this number.
+        // Packets are counted as in the survey, because `to_reference` finds the line of a clock by this number.
         self.number += 1;
         Ok(())
     }

@@ -7,11 +7,12 @@
 //!                | copies        | copies
 //!             mirrors          rings -> recorder -> file
 //! ```
-//! Forwarding comes first: a copy that cannot be made, accepted or written is counted and dropped, never waited for. In the
-//! kernel the forwarding goes on when this process dies; another process finds it again ([`find_taps`]) and ends it.
+//! Forwarding comes first: a copy that cannot be made, accepted or written is dropped and counted, and the
+//! tap never waits for it. The kernel continues to forward when this process dies; another process finds the
+//! tap again ([`find_taps`]) and ends it.
 //!
-//! Invariant: every frame that arrived was forwarded, or an account has the reason why not. The same is true of every copy
-//! that was wanted.
+//! Invariant: every frame that arrived was forwarded, or an account has the reason why not. The same is true
+//! of every copy that was wanted.
 
 mod account;
 mod begin;
@@ -195,7 +196,7 @@ impl RunningTap {
             lanes.check_threads()?;
             if let Some(log) = &mut self.losses {
                 let OwnLosses { looked, frames } = lanes.own_losses();
-                // Best effort: without this report, a run treats the time since the last one as doubtful.
+                // An error is ignored: without this report, a run treats the time since the last one as doubtful.
                 drop(log.report_losses(looked, self.clock.now(), frames));
             }
         }
@@ -243,7 +244,7 @@ impl RunningTap {
             TapPlane::Process(lanes) => {
                 lanes.end_forwarding()?;
                 if let Some(log) = self.losses.take() {
-                    // Best effort, as in `poll_once`.
+                    // An error is ignored, as in `poll_once`.
                     drop(log.end_log(self.clock.now(), lanes.own_losses().frames));
                 }
                 lanes.read_accounts(&self.state)
@@ -258,17 +259,17 @@ impl RunningTap {
             None => None,
         };
         accounts.elapsed = elapsed;
-        // Only here: the forwarding and the recording have ended, so no frame is in transit.
+        // This happens only here: forwarding and recording have ended, so no frame is in transit.
         accounts.is_final = true;
-        // The last step that can fail: by now the recording is complete, whatever happens to the interfaces.
+        // This is the last step that can fail: the recording is complete by now, whatever happens to the interfaces.
         self.guard.restore_interfaces()?;
         let imbalances = accounts.find_imbalances();
         Ok(EndedTapResult { accounts, imbalances, recorded })
     }
 
-    /// Leaves the tap to the kernel. Only for a tap that can go on without a process.
+    /// Leaves the tap to the kernel. Only for a tap that can continue without a process.
     pub fn leave_to_kernel(mut self) -> Result<(), Error> {
-        // The process that ends the tap later needs all changes that were made so far.
+        // The process that ends the tap later needs all changes made so far.
         self.guard.save_state(&mut self.state)?;
         self.guard.leave_interfaces();
         Ok(())

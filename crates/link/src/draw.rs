@@ -22,7 +22,7 @@ pub(super) fn draw_up_to(seed: u64, position: u64, most: u64) -> u64 {
 
 /// Draws a whole number from `-most` to `most`, all equally likely.
 pub(super) fn draw_uniform(seed: u64, position: u64, most: u64) -> i64 {
-    // Twice this must fit into 64 bits.
+    // Twice this value must fit into 64 bits.
     let most = most.min(1 << 62);
     draw_up_to(seed, position, 2 * most).cast_signed() - most.cast_signed()
 }
@@ -30,8 +30,8 @@ pub(super) fn draw_uniform(seed: u64, position: u64, most: u64) -> i64 {
 /// Draws from a normal distribution around zero with this standard deviation. It is the sum of twelve uniform numbers: normal for
 /// all practical purposes up to three deviations, and never beyond six.
 pub(super) fn draw_normal(seed: u64, position: u64, deviation: u64) -> i64 {
-    // Twelve numbers from 0 to 0xffff have the mean 6 * 0xffff and, as shares of 0x1_0000, the variance 1: each has
-    // 1/12.
+    // The sum of twelve numbers from 0 to 0xffff has the mean 6 * 0xffff. As shares of 0x1_0000 it has the
+    // variance 1, because each number has 1/12.
     const HALF: i128 = 6 * 0xffff;
     let sum: i128 = (0..3)
         // Three words of 64 bits are twelve numbers of 16 bits.

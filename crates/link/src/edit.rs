@@ -122,7 +122,7 @@ fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
     if frame.len() < 14 {
         return false;
     }
-    // Byte 12: behind both addresses, in front of the EtherType (IEEE 802.1Q).
+    // Byte 12: after both addresses, before the EtherType (IEEE 802.1Q).
     let [a, b] = tpid.to_be_bytes();
     let [c, d] = tci.to_be_bytes();
     frame.splice(12..12, [a, b, c, d]);

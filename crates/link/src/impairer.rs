@@ -1,7 +1,7 @@
-//! The pure half: frames and time in, frames out. A witness is notified of what was done to each frame.
+//! This is the pure half: frames and time in, frames out. A witness is notified of every action on a frame.
 //!
-//! The order in which things happen to a frame: it is dropped, or else damaged and rewritten; copied; put into the queue
-//! of a limited rate, each copy for itself; delayed; held back behind later ones.
+//! The order of actions on a frame: it is dropped, or otherwise damaged and rewritten; then copied; put into
+//! the queue of a limited rate, each copy separately; delayed; held back for later frames.
 
 use super::draw::draw_up_to;
 use super::queue::RateQueueState;
@@ -35,7 +35,7 @@ pub struct FrameActions {
     pub held_for: u32,
     /// The plan orders a delay.
     pub is_delayed: bool,
-    /// Due time of the departure; for a frame that is held back, the time at which it begins to wait.
+    /// Due time of the departure; for a held frame, the time at which it begins to wait.
     pub due_ns: u64,
     /// The last damage done: which byte, from the beginning, and the bits flipped.
     pub corrupted: Option<(u32, u8)>,
@@ -56,12 +56,12 @@ struct FrameInside {
     place: FramePosition,
     copies: u32,
     held_for: u32,
-    /// True if the frame itself leaves before it: frames that are held back count it once.
+    /// True if the frame itself leaves before this copy: held frames count each frame only once.
     is_copy: bool,
     bytes: Vec<u8>,
 }
 
-/// A frame that waits for others of its key.
+/// A frame that waits for later frames of its key.
 #[derive(Debug)]
 struct ReorderedFrame {
     frame: FrameInside,
@@ -129,7 +129,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         &self.witness
     }
 
-    /// Takes in a frame that arrived at `now_ns` and gives to `out` what leaves because of it, each frame with the time when it was due.
+    /// Accepts a frame that arrived at `now_ns`. Gives `out` the frames that leave because of it, each with the time when it was due.
     pub fn accept_frame(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         let key = self.plan.classifier.read_key(frame);
         let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
@@ -183,7 +183,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
         let mut is_copy = false;
         for _ in 0..whole.copies {
-            // Each copy takes its own time on the limited line, so each asks for its own place in the queue.
+            // Each copy takes its own time on the limited line, so each copy needs its own place in the queue.
             let Some(left) =
                 self.queue.as_mut().and_then(|queue| queue.admit_frame(now_ns, whole.bytes.len()))
             else {
@@ -204,7 +204,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
 
     /// Returns the departure time of a frame that would leave at `due_ns` by itself.
     fn schedule_departure(&mut self, due_ns: u64) -> u64 {
-        // Delays that vary would reorder frames: one that would overtake leaves together with the one before it.
+        // Varying delays would reorder frames: a frame that would overtake leaves together with the one before it.
         let due_ns = if self.plan.in_order { due_ns.max(self.last_due_ns) } else { due_ns };
         self.last_due_ns = due_ns;
         due_ns
@@ -238,7 +238,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
         if self.plan.held_at_most.is_some() {
             for lane in self.lanes.values_mut() {
-                // The longest wait is the same for all frames, so those in front end first.
+                // The longest wait is the same for all frames, so the first frames of the list end first.
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
                         self.inside -= u64::from(held.frame.copies);
@@ -280,7 +280,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
                 self.inside -= u64::from(held.frame.copies);
-                // The frames that it waited for never came: it leaves only because this is the end.
+                // The frames for which this frame waited never came: it leaves only because the recording ends.
                 emit_copies(&mut self.witness, &held.frame, now_ns, out);
             }
         }
@@ -320,7 +320,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 index += 1;
             } else if let Some(freed) = lane.held.remove(index) {
                 self.inside -= u64::from(freed.frame.copies);
-                // It leaves together with the frame that it waited for, so it has the same due time.
+                // This frame leaves together with the frame that it waited for, so it has the same due time.
                 emit_copies(&mut self.witness, &freed.frame, due_ns, out);
                 store_spare_buffer(&mut self.spare, freed.frame.bytes);
             }
@@ -334,7 +334,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
 }
 
 fn store_spare_buffer(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
-    // A burst must not keep its memory for good.
+    // After a burst, the memory is released.
     if spare.len() < MAX_SPARE_BUFFERS {
         spare.push(bytes);
     }
@@ -368,7 +368,7 @@ fn decide_frame_fate(
 ) -> FrameFate {
     let mut fate = FrameFate::default();
     let deeds = &mut fate.deeds;
-    // First, whatever the order of the rules: a dropped frame must not be counted as damaged or copied, too.
+    // Drops come first, whatever the order of the rules: a dropped frame must not also count as damaged or copied.
     if course.current_faults(plan).any(|(fault, _)| *fault == FrameFault::Drop) {
         deeds.dropped = true;
         return fate;
@@ -394,8 +394,8 @@ fn decide_frame_fate(
                 }
             }
             FrameFault::CorruptAnywhere => {
-                // Not in the Ethernet header: a damaged address would show as a lost or misdelivered frame instead of
-                // a corrupt one.
+                // The Ethernet header is left intact: a damaged address would show as a lost or misdelivered
+                // frame instead of a corrupt one.
                 let bits = bytes.len().saturating_sub(ETHERNET) * 8;
                 if let Some(last) = bits.checked_sub(1) {
                     let bit = remainder_as_usize(draw_up_to(seed, place.position, last as u64), bits);

@@ -1,4 +1,4 @@
-//! Impairments applied to frames on a link: decided from a seed, with an exact record of what was done to which frame.
+//! Impairments of frames on a link: decided from a seed, with an exact record of every action on every frame.
 //!
 //! ```text
 //!  spec (text or YAML) -> FaultPlan -> FrameImpairer: frames and time in, frames out --> FrameWitness: what was done to each
@@ -9,7 +9,7 @@
 //! [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key that arrived before it. The fate
 //! of the frame at a position depends on seed, rule and position only, except for the queue of a limited rate, which depends on time.
 //!
-//! It has no notion of streams, tags or sequence numbers: the truth must not come from the code that it is to judge.
+//! It knows no streams, tags or sequence numbers: the truth must not come from the code that it is used to judge.
 //!
 //! Invariant: arrived + copies = left + dropped + did not fit into the queue + still inside.
 #![forbid(unsafe_code)]

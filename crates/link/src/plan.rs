@@ -71,8 +71,8 @@ pub enum RulePositions {
 impl RulePositions {
     /// Draws exactly `count` positions out of `among` from `seed`; all of them if there are not that many.
     pub fn draw_exactly(seed: u64, count: u64, among: Range<u64>) -> Self {
-        // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order, no list of
-        // candidates.
+        // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order,
+        // no list of candidates.
         let mut left = among.end.saturating_sub(among.start);
         let mut wanted = count.min(left);
         let mut chosen = BTreeSet::new();
@@ -107,9 +107,9 @@ impl RulePositions {
             Self::GilbertElliott(model) => {
                 let takes = if *memory == 0 { model.in_good } else { model.in_bad };
                 let turns = if *memory == 0 { model.into_bad } else { model.out_of_bad };
-                // The frame is judged in the state before it, then the state may change. The complement of the seed
-                // gives the second draw numbers of its own: with the same ones, a loss and a change of state would
-                // always coincide.
+                // The frame is judged in the state before it, then the state may change. The complement of
+                // the seed gives the second draw numbers of its own: with the same ones, a loss and a change
+                // of state would always coincide.
                 let taken = happens_at(seed, position, takes);
                 *memory ^= u64::from(happens_at(!seed, position, turns));
                 taken
@@ -210,11 +210,11 @@ pub struct FaultPlan {
     /// Rule for reading the key of a frame.
     pub classifier: FrameClassifier,
     pub rules: Vec<FaultRule>,
-    /// A limited rate, and what waits for it.
+    /// A limited rate, and the frames that wait for it.
     pub queue: Option<RateQueue>,
     /// Frames leave in the order of arrival even if their delays differ.
     pub in_order: bool,
-    /// Longest time that a frame is held back for later ones; `None` means until the end.
+    /// Longest time for which a frame is held back for later ones; `None` means until the end.
     pub held_at_most: Option<Nanos>,
 }
 
@@ -232,8 +232,8 @@ impl FaultPlan {
     pub fn course_of_key(&self, port: usize, key: u32) -> KeyFrameRules {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
-            // Rule, port and key have bits of their own in the position, so no two of them share random numbers and
-            // adding a key changes nothing for the others.
+            // Rule, port and key have their own bits in the position, so no two of them share random numbers,
+            // and adding a key changes nothing for the other keys.
             let seed = keyed_mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
             RuleTurn { index, seed, memory: 0, takes: false }
         });
@@ -264,7 +264,7 @@ impl KeyFrameRules {
         self.current_faults(plan).map(|(fault, _)| fault)
     }
 
-    /// Goes on to the next frame.
+    /// Advances to the next frame.
     pub(super) fn step_to_next(&mut self, plan: &FaultPlan) {
         for turn in &mut self.rules {
             let select = &plan.rules[turn.index].select;
@@ -273,7 +273,7 @@ impl KeyFrameRules {
         self.position += 1;
     }
 
-    /// Faults of the current frame, each with a seed of its own for this rule.
+    /// Faults of the current frame, each with a separate seed for this rule.
     pub(super) fn current_faults<'a>(
         &'a self,
         plan: &'a FaultPlan,

@@ -15,7 +15,7 @@ pub enum QueueLimit {
     Bytes(u64),
 }
 
-/// Rate of layer 2, FCS included, and the capacity in front of it. The frame that is leaving counts until it has left.
+/// Rate of layer 2, FCS included, and the capacity before it. The frame that is leaving counts until it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateQueue {
     /// The rate; above zero.
@@ -37,7 +37,7 @@ pub(super) struct RateQueueState {
     /// Departure time and bytes of each frame inside, in order.
     inside: VecDeque<(u64, u64)>,
     bytes: u64,
-    /// Time at which the last one has left.
+    /// Time at which the last frame has left.
     free: RateQueueFreeTime,
 }
 
@@ -48,7 +48,7 @@ impl RateQueueState {
 
     /// Returns the departure time of a frame that comes now and has this many bytes without FCS; `None` if the queue is full.
     pub(super) fn admit_frame(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
-        // Frames whose last bit has left make room before the new frame asks for it.
+        // Frames that have left completely make room before the new frame needs it.
         while let Some((left, bytes)) = self.inside.front()
             && *left <= now_ns
         {

@@ -311,8 +311,8 @@ fn parse_millionths(text: &str) -> Option<u32> {
     if !is_digits(whole) || !is_digits(fraction) || fraction.len() > 4 {
         return None;
     }
-    // One percent is ten thousand millionths: four decimals are exact.
-    // Read as digits and not as a float, in which 0.1 is not exact.
+    // One percent is ten thousand millionths, so four decimals are exact. The text is read as digits and not
+    // as a float, because a float cannot represent 0.1 exactly.
     let millionths: u32 = format!("{whole}{fraction:0<4}").parse().ok()?;
     (millionths <= 1_000_000).then_some(millionths)
 }

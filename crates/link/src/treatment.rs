@@ -1,4 +1,5 @@
-//! Treatment of frames between the sides of a tap on the way `packet`. Without a treatment nothing is done to them.
+//! Treatment of frames between the sides of a tap with the method `packet`. Without a
+//! treatment, frames pass unchanged.
 
 /// Lateness of departures: from the due time of a frame, which is its arrival plus its delay, until the call that sent it had returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Record of what the device did, frame for frame, and the plain arithmetic that derives the counts of a correct receiver.
+//! Record of the device's actions, frame by frame, and the plain arithmetic that derives the counts of a correct receiver.
 
 use super::{FrameActions, FramePosition, FrameWitness};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +11,9 @@ pub struct KeyFrameTruth {
     pub departures: Vec<u64>,
     /// Positions that were dropped.
     pub dropped: BTreeSet<u64>,
-    /// Positions whose payload was damaged.
+    /// Positions of frames with damaged payload.
     pub corrupted: BTreeSet<u64>,
-    /// Positions whose headers were changed.
+    /// Positions of frames with changed headers.
     pub rewritten: BTreeSet<u64>,
     /// Position -> copies made.
     pub duplicated: BTreeMap<u64, u32>,
@@ -118,7 +118,7 @@ impl KeyFrameTruth {
     fn account_order(&self, accounts: &mut ExpectedCounts) {
         let mut first_copies: Vec<u64> = Vec::new();
         let mut seen = BTreeSet::new();
-        // Largest position so far, at each place: sorted, so the earliest larger one is found by bisection.
+        // Largest position so far, at each place: the list is sorted, so bisection finds the earliest larger one.
         let mut largest: Vec<u64> = Vec::new();
         for position in &self.departures {
             // A copy of an earlier frame is a duplicate, and has no place in the order.

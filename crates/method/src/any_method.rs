@@ -164,7 +164,7 @@ impl MethodOptions {
     }
 }
 
-/// An option with a value with which no trial can be made.
+/// An option has a value with which no trial is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionProblem {
     pub option: &'static str,

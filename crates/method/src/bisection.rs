@@ -151,8 +151,8 @@ impl Bisection<f64> {
         let ceiling = sent.frames_per_second() * LOAD_HEADROOM_FACTOR;
         let known = self.ceiling.unwrap_or(self.options.max);
         if ceiling < known {
-            // The resolution was chosen for the range up to `known`. Unchanged, it would be too coarse
-            // for the smaller range that is left.
+            // The resolution was chosen for the range up to `known`. Without a change, it would be too coarse
+            // for the smaller range.
             self.options.resolution *= ceiling / known;
             self.ceiling = Some(ceiling);
         }
@@ -190,8 +190,8 @@ impl<V: SearchedValue> Bisection<V> {
         let relative = top.scale_permille(self.options.relative_resolution_permille);
         // The ceiling may be below a load that passed earlier. The distance is then 0, and the search ends.
         let distance = V::distance_between(low, top);
-        // Two neighbouring whole numbers, or floats, have no value between them: without the last checks a fine resolution
-        // never ends.
+        // Two neighbouring whole numbers, or floats, have no value between them: without the last checks a
+        // fine resolution never ends.
         if distance > self.options.resolution && distance > relative && low < middle && middle < top {
             return Some(middle);
         }

@@ -1,9 +1,9 @@
 //! Compares two devices, or one device before and after a change.
 //!
-//! The same trials are made with both, one directly after the other. The order within a pair is drawn from a seed and
-//! balanced (A B B A or B A A B), so that a slow change of the rig cannot look like a difference. The differences of the
-//! pairs have a confidence interval by Student's t: 95 %, for pairs that are about normal. Bootstrap intervals are too
-//! narrow for the ten or twenty pairs of a usual comparison.
+//! Both devices get the same trials, one directly after the other. The order within a pair is drawn from a
+//! seed and balanced (A B B A or B A A B), so that a slow change of the rig cannot look like a difference.
+//! The differences of the pairs have a 95 % confidence interval by Student's t, which assumes nearly normal
+//! pairs. Bootstrap intervals are too narrow for the ten or twenty pairs of a usual comparison.
 
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult, TrialWaits};
@@ -49,7 +49,7 @@ impl ComparisonOptions {
             (
                 !self.maximum_worsening.is_empty() && self.pairs < MIN_COMPARISON_PAIRS,
                 "pairs",
-                "must be at least 5 where a limit (--max-worse) is to decide: fewer pairs decide nothing",
+                "must be at least 5 with a limit (--max-worse): fewer pairs cannot decide",
             ),
         ])
     }

@@ -53,8 +53,8 @@ pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInter
 /// Maximum number of values that an advice names: beyond them, another measurement helps sooner than more of the same.
 const MAX_ADVISED: u32 = 10_000;
 
-/// Number of values with the mean and the spread of `sample` whose confidence interval would not contain `value`. `None` if that takes
-/// more than 10 000, or if the interval does not contain it now.
+/// Number of values that are needed, with the mean and the spread of `sample`, until the confidence interval does not contain `value`.
+/// `None` if that takes more than 10 000, or if the interval does not contain it now.
 pub fn count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<u32> {
     mean_interval(sample).filter(|interval| interval.contains(value))?;
     let excludes = |count: u32| {
@@ -77,8 +77,8 @@ pub fn count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<
     Some(excluded)
 }
 
-/// Confidence interval of the probability of an event that was seen in `part` of `whole` trials (Wilson 1927). `None`
-/// without trials.
+/// Confidence interval of the probability of an event that was seen in `part` of `whole` trials (Wilson
+/// 1927). `None` without trials.
 pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
     if whole == 0 {
         return None;

@@ -92,14 +92,14 @@ impl MethodOptions {
         Ok(simulate_device(self.highest_load()? * 0.5))
     }
 
-    /// Returns the least and the most trials and time, over several simulated devices. Repeats of trials that the rig cannot
-    /// hold are additional.
+    /// Returns the least and the most trials and time, over several simulated devices. Repeats of trials that
+    /// the rig cannot hold are additional.
     pub fn estimate_cost(&self) -> Result<CostRange, MethodOptionsError> {
         self.remaining_cost(&self.start_method()?)
     }
 
-    /// Returns the cost that a started method still has. This plays the method to its end several times, so call it once per
-    /// trial.
+    /// Returns the cost that a started method still has. This plays the method to its end several times, so
+    /// call it once per trial.
     pub fn remaining_cost(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         // The highest load comes from a new method, because a started one may now order only lower loads.
         let highest = self.highest_load()?;
@@ -109,10 +109,10 @@ impl MethodOptions {
             RehearsedCost::from_orders(self, &orders)
         });
         let least = costs.into_iter().min_by_key(RehearsedCost::total_time);
-        // Both ends are chosen by time, because time is what a user plans with.
+        // Both ends are chosen by time, because users plan with time.
         let most = costs.into_iter().max_by_key(RehearsedCost::total_time).unwrap_or_default();
-        // The simulated devices repeat themselves exactly. MLRsearch needs the most trials with a device
-        // whose trials at a load differ, so such a device counts as well.
+        // The simulated devices always give the same results. MLRsearch needs the most trials with a device
+        // whose trials at a load differ, so such a device is included as well.
         let most =
             self.estimate_unstable_device_cost(method).map_or(most, |wavering| wavering.longer_of(most));
         Ok(CostRange { least: least.unwrap_or_default(), most })

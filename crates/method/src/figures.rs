@@ -1,4 +1,4 @@
-//! Numbers of a result that are comparable with those of another test: `report diff` and `report trend` read them.
+//! Numbers of a result that can be compared with numbers of another test: `report diff` and `report trend` read them.
 
 use crate::bisection::BisectionResult;
 use crate::comparison::ComparisonResult;

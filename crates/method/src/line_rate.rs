@@ -30,7 +30,7 @@ pub fn percent_of(load: Load, whole: Load) -> f64 {
 
 /// Time from the first to the last bit of a frame on the line.
 pub fn transmission_time(line: BitRate, size: FrameSize) -> Nanos {
-    // Without preamble and gap: latency is defined by the bits of the frame (RFC 1242, 3.8).
+    // Preamble and gap are left out: latency is defined by the bits of the frame (RFC 1242, 3.8).
     line.time_to_send(u64::from(size.bytes()))
 }
 

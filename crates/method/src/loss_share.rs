@@ -104,8 +104,8 @@ impl LossShareOptions {
         if step <= 0.0 || low > high {
             return vec![highest];
         }
-        // Not by repeated addition: rounding errors would add up.
-        // The number of rates is limited, because a tiny step would fill the memory.
+        // The rates are not computed by repeated addition: rounding errors would add up. The number of rates
+        // is limited, because a tiny step would fill the memory.
         let steps = crate::rounding::whole_part(((high - low) / step).floor()).min(100_000);
         let mut rates: Vec<Load> = (0..=steps).map(|n| Load::new(low + n as f64 * step)).collect();
         if rates.last().is_some_and(|last| last.frames_per_second() < high) {
@@ -183,7 +183,7 @@ impl LossShare {
     fn judge_lossless(&self, wanted: Load) -> JudgedCriterion {
         let criterion = format!("no run with loss up to {wanted}");
         let mut below = self.rates.iter().filter(|rate| rate.frames_per_second <= wanted);
-        // A single lossy run up to the wanted rate refutes the criterion, even before all runs are made.
+        // A single lossy run at or below the wanted rate refutes the criterion, even before all runs are made.
         if let Some(lossy) = below.find(|rate| rate.runs_with_loss > 0) {
             let reason = format!(
                 "{}: {} of {} runs lost frames",
@@ -191,7 +191,7 @@ impl LossShare {
             );
             return JudgedCriterion { criterion, verdict: MethodVerdict::Fail, reason };
         }
-        // Rates below the wanted one do not prove it, even if none of them lost a frame.
+        // Rates below the wanted rate do not prove the criterion, even if all their runs were without loss.
         if !self.rates.iter().any(|rate| rate.frames_per_second >= wanted) {
             return JudgedCriterion::unknown(criterion, "no tested rate was that high");
         }

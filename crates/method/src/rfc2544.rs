@@ -171,7 +171,7 @@ impl TestMethod for Rfc2544 {
     fn on_result(&mut self, result: &TrialResult) {
         let Some(part) = &mut self.part else { return };
         part.work.on_result(result);
-        // After every trial, so that a benchmark that is interrupted still has the result so far.
+        // The result is stored after every trial, so that an interrupted benchmark still has the result so far.
         part.work.store_outcome(&mut self.result, part.size);
         if part.work.next_trial_request().is_none() {
             self.start_next_part();
@@ -271,7 +271,7 @@ fn build_timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: N
     TrialRequest::with_constant_load(purpose, Some(size), load, TrialLength::Time(time))
 }
 
-/// Returns why the trial says nothing about the device; `None` if it is valid.
+/// Returns why the trial proves nothing about the device; `None` if it is valid.
 fn rig_fault(result: &TrialResult) -> Option<String> {
     // A trial without loss is a fact, even if the rig reports a fault.
     result.rig_fault.clone().filter(|_| !result.is_without_loss())

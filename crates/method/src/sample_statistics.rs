@@ -24,7 +24,7 @@ impl SampleStatistics {
             mean,
             min: values.iter().copied().fold(f64::INFINITY, f64::min),
             max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            // With one value this divides 0 by 1. Dividing by 0 would make not-a-number.
+            // With one value this divides 0 by 1. Dividing by 0 would give not-a-number.
             standard_deviation: (squares / f64::from(count.saturating_sub(1).max(1))).sqrt(),
         })
     }

@@ -81,7 +81,7 @@ impl SearchedLoad {
     fn judge_against(&self, least: Load) -> JudgedCriterion {
         let criterion = format!("{} of at least {least}", self.name);
         let carried = self.carried.unwrap_or(Load::ZERO);
-        // A bound of the rig refutes nothing: the device may carry more.
+        // A bound of the rig does not refute the load: the device may carry more.
         let is_refuted =
             self.cause == BoundCause::Device && self.failed.is_some_and(|failed| failed <= least);
         let verdict = if carried >= least {

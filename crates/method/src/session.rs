@@ -41,7 +41,7 @@ impl<M: TestMethod> MethodSession<M> {
 
     /// Takes the result of that trial.
     pub fn on_result(&mut self, result: &TrialResult) {
-        // Repeats count, because the journal has a line for each of them, too.
+        // Repeats count, because the journal has a line for each repeat, too.
         self.trials += 1;
         // A trial without loss is a fact, even if the rig reports a fault. An order far beyond the rig fails again, however
         // often it is repeated.
@@ -61,7 +61,8 @@ impl<M: TestMethod> MethodSession<M> {
             None => Err(SessionError::BeyondEnd { number }),
             // The loads are equal to the last bit only if the same method made them from the same results.
             Some(expected) if expected == *order => {
-                // The same path as for a new trial, so that repeats count as they did when they were made.
+                // Journal trials take the same path as new ones, so that repeats count as they did
+                // when they were made.
                 self.on_result(result);
                 Ok(())
             }

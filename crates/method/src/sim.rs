@@ -1,5 +1,5 @@
-//! A simulated device with known properties. It serves to test and evaluate methods in virtual time, and to estimate their
-//! cost.
+//! A simulated device with known properties. It serves to test and evaluate methods in virtual time, and
+//! to estimate their cost.
 //!
 //! A burst of `B` frames at a load `L` through a device that forwards `m` frames per second and keeps `b` loses nothing if the
 //! frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst without loss is the
@@ -9,8 +9,8 @@ use crate::rounding::{nearest_nanos, whole_part};
 use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialRequest, TrialResult};
 use packetrig_units::Nanos;
 
-/// A device that forwards up to `limit` frames per second from a buffer, and loses frames now and then; and the rig around
-/// it.
+/// A device that forwards up to `limit` frames per second from a buffer, and loses frames now and then; and
+/// the rig around it.
 #[derive(Clone, Debug)]
 pub struct SimulatedDevice {
     /// Frames per second that it forwards.
@@ -122,7 +122,7 @@ impl SimulatedDevice {
         SentLoad { stream, unsent: intended - sent }
     }
 
-    /// Sends the lower load. After an overload the device forwards nothing for a while.
+    /// Sends the lower load. After an overload the device forwards nothing for some time.
     fn send_lower_load(&self, rate: f64, time: Nanos, is_after_loss: bool) -> StreamTrial {
         let outage = if is_after_loss { self.recovery.min(time) } else { Nanos::ZERO };
         let lost = whole_part(rate * outage.as_secs_f64());

@@ -135,7 +135,7 @@ pub struct TimeRange {
 impl TimeRange {
     /// True if the bounds do not decide whether the time is within this limit.
     pub fn is_undecided(self, limit: Nanos) -> bool {
-        // The comparisons are those of the verdict: an upper bound equal to the limit passes.
+        // The comparisons are the same as for the verdict: an upper bound equal to the limit passes.
         self.least <= limit && limit < self.most
     }
 }
@@ -178,7 +178,7 @@ pub struct TrialResult {
     pub event_ended_at: Option<Nanos>,
 }
 
-/// Reason why a trial in which nothing was lost says nothing about its event.
+/// Reason why a trial without losses proves nothing about its event.
 pub(crate) const LATE_EVENT_REASON: &str = "nothing was lost, and the command of the event ended after the last frame: the event may have come too late";
 
 impl TrialResult {
@@ -187,8 +187,8 @@ impl TrialResult {
         self.is_without_loss() && self.event_ended_at.is_some_and(|ended| ended > sending)
     }
 
-    /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): lost frames and those not sent in time, of the frames that
-    /// were due.
+    /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): lost frames and those not sent in time, of
+    /// the frames that were due.
     pub fn loss_ratio(&self) -> Ratio {
         let missing = self.lost.most.saturating_add(self.unsent_frames()).saturating_add(self.sent_late);
         // A trial that sent more than it intended must not get a ratio above 1.
@@ -202,8 +202,8 @@ impl TrialResult {
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
-    /// The load that the rig sent, if the order was so far beyond the rig that repeating the trial is of no use: less than
-    /// half of the frames left.
+    /// The load that the rig sent, if less than half of the frames left: the ordered load is far beyond the
+    /// rig, so repeating the trial is useless.
     pub fn highest_load_of_rig(&self) -> Option<Load> {
         let seconds = self.sending.as_secs_f64();
         // Without a sent frame there is no load to search below.
@@ -260,7 +260,7 @@ pub struct StreamTrial {
     /// Total time for which the stream lost all its frames. Absent if only the lost frames are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_of_connectivity: Option<TimeRange>,
-    /// Time at which the last of its lost frames was due, after the stream's first frame.
+    /// Time at which the stream's last lost frame was due, after the stream's first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_loss: Option<Nanos>,
 }

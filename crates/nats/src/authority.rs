@@ -66,8 +66,8 @@ pub enum Error {
 
 /// A node that was admitted.
 ///
-/// The certificate contains its name and its generation. So the certificate of a removed node is of no use to the next
-/// node with that name, and the other way round.
+/// The certificate contains the node's name and generation. So a removed node and the next node with the same
+/// name cannot use each other's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedNode {
     pub name: NodeName,
@@ -168,9 +168,9 @@ impl FleetAuthority {
         Ok(authority)
     }
 
-    /// Creates the missing keys. If several processes find the directory incomplete, one of them does it.
+    /// Creates the missing keys. If several processes find the directory incomplete, one of them creates the keys.
     fn create_missing(&self) -> Result<(), Error> {
-        // Checked again under the lock: another process may have created the keys meanwhile.
+        // The keys are checked again under the lock: another process may have created them meanwhile.
         let _lock = self.lock_directory()?;
         if !self.files.has_file(SIGNING_KEY_FILE) {
             self.create_keys()?;
@@ -191,7 +191,7 @@ impl FleetAuthority {
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let signing =
             signing.map_err(|_| Error::Certificate("the signing key cannot be generated".to_owned()))?;
-        // Last: `open_or_create` takes this file as the sign that the authority is complete.
+        // This file is written last: `open_or_create` treats it as the sign that the authority is complete.
         self.files.write_file(SIGNING_KEY_FILE, &to_hex(signing.as_ref()))
     }
 
@@ -332,7 +332,7 @@ impl FleetAuthority {
     /// Returns the modification time of the directory; `None` if it is so recent that a later change could get the same time.
     pub fn unambiguous_change_time(&self) -> Option<SystemTime> {
         let changed = self.files.modified_at()?;
-        // A modification time in the future comes from a clock that was set back since then, so it proves nothing.
+        // A modification time in the future means that the clock was set back since then, so it proves nothing.
         changed.elapsed().ok().filter(|age| *age > MODIFICATION_TIME_RESOLUTION).and(Some(changed))
     }
 
@@ -352,14 +352,14 @@ fn derive_public_user_key(private_key: &str) -> Result<String, Error> {
     Ok(key.public_key())
 }
 
-/// The grant key of a node, read anew each time, so that nodes can join while the controller runs. `None` if the node
-/// is not in the fleet.
+/// The grant key of a node, read for each call, so that nodes can join while the controller runs. `None` if
+/// the node is not in the fleet.
 fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> {
     match KeptNode::read_record(files, node) {
         Ok(found) => {
             found.grant_key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file_name(node)))
         }
-        // No node of a fleet has such a name.
+        // A node of a fleet cannot have such a name.
         Err(Error::Name(_)) => Ok(None),
         Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -389,8 +389,8 @@ fn with_validity(now: u64, days: u64, mut parameters: CertificateParams) -> Cert
 fn authority_parameters() -> CertificateParams {
     // Constant, so that an issuer needs only the key, not the certificate itself.
     let mut parameters = with_common_name("packetrig fleet", CertificateParams::default());
-    // A path length of 0 (RFC 5280, 4.2.1.9): nobody can sign further
-    // certificates with one that it has issued.
+    // The path length is 0 (RFC 5280, 4.2.1.9): a certificate that this one has issued
+    // cannot sign further certificates.
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     parameters

@@ -1,7 +1,7 @@
 //! Runs nats-server as a child process: finds its program, writes its configuration, watches it, and ends it with this process.
 //!
 //! It is not the user's cluster: the addresses of such a cluster go to the fabric instead. Invariant: the child never
-//! outlives this process. When it dies, it is started again after a growing pause, and the user is informed.
+//! outlives this process. If it dies, it is started again after a growing pause, and the user is informed.
 
 mod accounts;
 mod configuration;
@@ -90,7 +90,7 @@ pub struct BrokerSetup {
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MessageServer {
-    /// Its directory is the path by which threads of the server's user reach it.
+    /// Threads of the server's user reach its directory by this path.
     setup: BrokerSetup,
     isolation: Arc<ServerIsolation>,
     orders: Sender<KeeperOrder>,
@@ -114,7 +114,7 @@ impl MessageServer {
         if setup.listen.port() != 0 {
             return Self::start_at(&isolation, setup);
         }
-        // The last attempt is made below, so that its error is returned whatever it is.
+        // The last attempt is made below, so that its error is returned, whatever the error is.
         for _ in 1..MAX_PORT_ATTEMPTS {
             match Self::start_at(&isolation, with_free_port(&setup)?) {
                 // Another program has taken the port since it was found free.
@@ -177,14 +177,14 @@ impl MessageServer {
         self.isolation.run_as_server(|| accounts::add_account(&self.setup, node))
     }
 
-    /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All others are cut
-    /// off: `remover` asks the server for that. A server that does not answer is restarted.
+    /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All other nodes
+    /// are disconnected: `remover` requests this from the server. A server that does not answer is restarted.
     pub fn set_allowed_nodes(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
         // Writes the accounts of all allowed nodes before it removes any other account.
         let left = self.isolation.run_as_server(|| accounts::write_missing_accounts(&self.setup, nodes))?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
-        // A server that does not answer keeps the removed nodes connected. Without their files it refuses
-        // them when it comes back.
+        // A server that does not answer keeps the removed nodes connected. After a restart it refuses them,
+        // because their files are gone.
         if accounts::remove_accounts(&self.setup, &security.accounts, &left, &remover).is_err() {
             self.isolation.run_as_server(|| accounts::delete_account_files(&self.setup, &left))?;
             self.restart_server();
@@ -201,7 +201,7 @@ impl MessageServer {
     /// Makes the server read its configuration and its certificate again, and waits until it confirms that
     /// to `asker`. Connections stay.
     pub fn reload_configuration(&self, asker: &FleetCredentials) -> Result<(), Error> {
-        // A server whose certificate has expired cannot be asked beforehand.
+        // A server with an expired certificate cannot be queried before it reloads.
         let before = system::query_configuration_time(&self.setup, asker).ok();
         // The server reads copies of the certificate files, so the copies are replaced before it reads them again.
         copy_certificates(&self.isolation, &self.setup)?;

@@ -34,7 +34,7 @@ const SEAL_HEADER: &str = "Packetrig-Seal";
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which the server must accept the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of askers whose last number is remembered. A replayed older question only causes a useless answer.
+/// Maximum number of askers with a remembered last number. A replayed older question only causes a useless answer.
 const MAX_REMEMBERED_ASKERS: usize = 64;
 
 /// One end of the exchange, with its own connection.
@@ -82,7 +82,7 @@ impl CaptureConnection {
                 .publish_with_headers(at, headers, Bytes::from(bytes))
                 .await
                 .map_err(interface_down_error)?;
-            // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
+            // In async-nats, `publish` only queues the message; `flush` returns when it is written to the socket.
             client.flush().await.map_err(interface_down_error)
         });
         sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not accept the message".to_owned())))
@@ -232,7 +232,7 @@ impl NatsCaptureAnswers {
         let mut answer: CaptureAnswer = serde_json::from_str(about).ok()?;
         // The text comes from the node and is shown in a terminal.
         answer.outcome = answer.outcome.map_err(|why| one_line(&why, MAX_TEXT_CHARACTERS));
-        // Several processes may fetch from one node, and each of them receives the answers to all.
+        // Several processes may fetch from one node, and each of them receives the answers to all questions.
         (answer.asker == self.asker).then_some(answer)
     }
 }

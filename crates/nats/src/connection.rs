@@ -45,7 +45,7 @@ pub struct ServerAccess {
     pub replicas: usize,
     /// Size limit in bytes of results that wait for the controller.
     pub results_room: u64,
-    /// Time for which an append or a change of a record is tried before it counts as unanswered.
+    /// Time for which packetrig tries an append or a change of a record before it counts as unanswered.
     pub timeout: Duration,
     /// Keys for seals; without them every sender is believed, which is for tests on one machine.
     pub keys: Option<SealKeys>,
@@ -80,7 +80,7 @@ pub struct FleetCredentials {
     pub authority: String,
     pub certificate: String,
     pub key: String,
-    /// Claims of the user for the server; a server with accounts of its own goes by the certificate.
+    /// Claims of the user for the server; a server with its own accounts uses the certificate.
     pub user: Option<String>,
     /// Later certificate and claims for the same key: new connections use them.
     pub renewed: Arc<RwLock<Option<RenewedCredentials>>>,
@@ -188,7 +188,7 @@ fn log_in_options(credentials: Option<&FleetCredentials>) -> ConnectOptions {
         let credentials = credentials.clone();
         async move {
             let mut auth = Auth::new();
-            // Read at each log-in, so that a reconnection shows renewed claims.
+            // The claims are read at each log-in, so that a reconnection shows renewed claims.
             auth.jwt = credentials.newest_credentials().user;
             auth.signature = Some(credentials.sign_nonce(&nonce).map_err(AuthError::new)?);
             Ok(auth)
@@ -205,7 +205,7 @@ fn tls_config(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Er
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|_| unusable_error("version of TLS"))?
-        // Only the fleet's authority can certify a server; public authorities cannot.
+        // Only the fleet's authority can certify a server; certificates of public authorities are not accepted.
         .with_root_certificates(roots)
         .with_client_auth_cert(parse_certificates(&credentials.certificate), key.clone_key())
         .map_err(|_| unusable_error("certificate"))

@@ -1,12 +1,13 @@
 //! A network endpoint of the fabric: subscriptions that fill two queues, and sending of messages.
 //!
-//! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters go into a queue that
-//! is bounded for each node ([`quota`]), telemetry into one that drops and counts. The receiving thread decodes. [`place`]
-//! is the identity of a place. Renewals of leases and their answers have their own connection and queue ([`renewals`]).
+//! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters go into
+//! a queue that is bounded for each node ([`quota`]). Telemetry goes into a queue that drops and counts when
+//! it is full. The receiving thread decodes. [`place`] is the identity of a place. Renewals of leases and
+//! their answers have their own connection and queue ([`renewals`]).
 //!
-//! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have their own
-//! order, and so have renewals and grants. Before `join_fabric` returns, the server has confirmed every subscription of the
-//! place by a round trip on one of them.
+//! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have a
+//! separate order, and so have renewals and grants. Before `join_fabric` returns, the server has confirmed
+//! every subscription of the place by a round trip on one of them.
 
 mod heard_nodes;
 mod hello_allowance;
@@ -169,7 +170,7 @@ impl NatsEndpoint {
             self.renewal_quota.release_quota(&renewal);
             return Some(renewal);
         }
-        // Before telemetry, which may be dropped.
+        // Letters come before telemetry, which may be dropped.
         if let Ok(letter) = self.letters.try_recv() {
             self.quota.release_quota(&letter);
             return Some(letter);
@@ -190,7 +191,7 @@ impl NatsEndpoint {
     fn send_roll_call_messages(&mut self) {
         while let Ok((node, life)) = self.nodes_to_call.try_recv() {
             let now = monotonic_ns();
-            // Each call is signed. A node that keeps sealing for the other controller must not cost a
+            // Each call is signed. If a node keeps sealing for the other controller, this must not cost a
             // signature for each letter.
             let before = self.called_at.get(&node).copied();
             if before.is_some_and(|at| now < at.saturating_add(ROLL_CALL_INTERVAL.as_u64())) {
@@ -210,7 +211,8 @@ impl NatsEndpoint {
     fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.decode_authentic(&self.own.name, message) {
             Ok(envelope) => {
-                // Recorded only after the check: a forged message must not decide to which instance of a node the next messages go.
+                // This is recorded only after the check: a forged message must not decide which instance of a
+                // node gets the next messages.
                 self.own.record_incarnation(message);
                 Some(envelope)
             }

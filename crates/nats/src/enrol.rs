@@ -58,7 +58,7 @@ pub enum Error {
     )]
     Removed(String),
     /// The authority cannot admit nodes now.
-    #[error("the fleet cannot let this node in now: {0}")]
+    #[error("the fleet cannot admit this node now: {0}")]
     Later(String),
     #[error("{what}: {source}")]
     Network { what: String, source: std::io::Error },
@@ -187,7 +187,7 @@ fn read_message<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Re
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
-    // Checked before anything is allocated: nobody has proven an identity yet.
+    // The length is checked before memory is allocated: nobody has proven an identity yet.
     if length > MAX_ENROL_MESSAGE_BYTES {
         return Err(std::io::Error::from(std::io::ErrorKind::InvalidData));
     }

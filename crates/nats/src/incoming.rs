@@ -1,8 +1,8 @@
 //! Controller side of result delivery over a JetStream work queue: each run has its own consumer.
 //!
-//! Filters of a work queue must not overlap, and those of different runs do not. The name of a consumer contains its
-//! run and its reader, so that others can tell whether it is still needed. Delivery may repeat: when the time to
-//! confirm is over, and when another reader takes over a run.
+//! Filters of a work queue must not overlap, and filters of different runs do not. The name of a consumer
+//! contains its run and its reader, so that other readers can tell whether it is still needed. Delivery may
+//! repeat: when the time to confirm is over, and when another reader takes over a run.
 //!
 //! Invariant: `confirm_segment` returns Ok only when the server has deleted the segment; one run has one reader.
 
@@ -127,7 +127,7 @@ impl NatsIncoming {
             runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
         let connection = opened.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
-        // Bounded, so that the tasks fetch no more than is taken here.
+        // The channel is bounded, so that the tasks fetch no more than this reader takes.
         let (arrivals, arrived) = channel(MAX_WAITING_DELIVERIES);
         Ok(Self {
             runtime,
@@ -178,9 +178,9 @@ fn unanswered_error(error: impl std::fmt::Display) -> Error {
 }
 
 async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Error> {
-    // A request, so that it fails if the consumer is gone: then the new reader gets the segment again.
+    // This is a request, so that it fails if the consumer is gone: then the new reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
-    // async-nats queues a request while its connection is down, so the wait has a limit of its own.
+    // async-nats queues a request while its connection is down, so the wait has a separate limit.
     let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, asked).await;
     answer.map_err(|_| unanswered_error("a confirmation"))?.map_err(unanswered_error).map(|_| ())
 }
@@ -300,7 +300,7 @@ impl ResultInlet for NatsIncoming {
 
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
-        // Bounded: a node that fills the stream with refused segments must not keep the caller here.
+        // The loop is bounded: a node that fills the stream with refused segments must not block the caller here.
         for _ in 0..MAX_REFUSALS_PER_CALL {
             let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);
@@ -325,7 +325,7 @@ impl ResultInlet for NatsIncoming {
                 }
                 Err(SegmentRefusal::NotGenuine) => {
                     *self.refused.entry(from.unwrap_or_else(placeholder_sender)).or_insert(0) += 1;
-                    // Without a termination the server would deliver the segment forever.
+                    // Without a termination, the server would deliver the segment for ever.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {

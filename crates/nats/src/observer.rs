@@ -54,7 +54,7 @@ async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, 
 pub struct FleetObserver {
     mailbox: HelloMailbox,
     listening: JoinHandle<()>,
-    /// Held so that it continues to listen when the fabric is gone.
+    /// This is held so that it continues to receive when the fabric is gone.
     _runtime: SharedRuntime,
     seals: Mutex<EndpointSeals>,
     gate: NodeLetterGate,

@@ -75,8 +75,8 @@ impl NatsRecords {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles.clone();
-        // A request that is refused, or whose connection is lost, gets no answer. Without
-        // these two it would wait for the whole timeout.
+        // A refused request gets no answer, and neither does a request on a lost connection. Without these
+        // two checks it would wait for the whole timeout.
         let asking = async move { troubles.run_until_refused(troubles.run_until_lost(work)).await };
         let done = self.runtime.wait_for(self.timeout, asking).ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
@@ -150,7 +150,7 @@ impl RecordStore for NatsRecords {
             let writing: Vec<_> =
                 some.iter().map(|one| write_record(self.store.clone(), one.clone())).collect();
             let answered = self.run_request(async move { Ok(futures_util::future::join_all(writing).await) });
-            // After an error some of these records may have been written, so the caller reads them again.
+            // After an error some of these records may have been written, so the caller reads all of them again.
             answers.extend(answered.unwrap_or_else(|error| vec![Err(error); some.len()]));
         }
         answers

@@ -30,7 +30,7 @@ pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const SEGMENT_HEADER: &str = "Packetrig-Segment";
 /// Header with the seal of its node.
 pub(crate) const SEAL_HEADER: &str = "Packetrig-Seal";
-/// Header by which the server recognises a repetition.
+/// Header that the server uses to recognise a repetition.
 const MESSAGE_ID_HEADER: &str = "Nats-Msg-Id";
 /// Error code of the server for a full stream.
 const STREAM_FULL_CODE: u64 = 10_077;
@@ -81,7 +81,7 @@ impl ResultOutlet for NatsOutgoing {
             headers.insert(SEAL_HEADER, segment_seal(grants, &at, &json, body));
         }
         headers.insert(SEGMENT_HEADER, json);
-        // The server stores one message for each id, so the same one may be sent again after a lost answer.
+        // The server stores one message for each id, so the same message may be sent again after a lost answer.
         headers.insert(MESSAGE_ID_HEADER, segment_name(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
         let client = self.client.clone();

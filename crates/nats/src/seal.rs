@@ -4,10 +4,10 @@
 //! rising number, and its bytes. The grant of a lease, which is frequent, carries an HMAC over the same fields with a key
 //! agreed at enrolment. Messages of nodes carry a MAC ([`node`]), and an epoch carries its controller's signature ([`epoch`]).
 //!
-//! Grants have their own connection, so their numbers rise independently of those of other letters.
+//! Grants have their own connection, so their numbers rise independently of the numbers of other letters.
 //!
-//! Invariant: a node accepts each number of a controller's instance once, in order for its kind, and only in the node's
-//! instance that it was meant for.
+//! Invariant: a node accepts each number of a controller's instance once and in order for its kind, and only
+//! in the node's instance for which the number was made.
 
 mod capture;
 mod epoch;
@@ -42,7 +42,7 @@ const LETTER_SEAL_PREFIX: &[u8] = b"packetrig letter 1\0";
 /// runs. `None` is a node that is not in the fleet; an error says why its key cannot be read now.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> + Send + Sync>;
 
-/// Keys with which an endpoint seals its messages and checks those of others.
+/// Keys with which an endpoint seals its messages and checks messages of other endpoints.
 #[derive(Clone)]
 pub enum SealKeys {
     Controller {
@@ -116,8 +116,8 @@ impl LetterSealer {
         body: &MessageBody,
         bytes: &[u8],
     ) -> Result<String, Error> {
-        // A letter to all names no instance of a node, so it could be replayed to a
-        // later one. A roll call is allowed, because it commands nothing.
+        // A letter to all nodes names no instance of a node, so it could be replayed to a later instance. A
+        // roll call is allowed, because it commands nothing.
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!(
                 "{} carries roll calls only",
@@ -221,7 +221,7 @@ impl LetterChecker {
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal.bytes).is_ok(),
         };
         if !genuine {
-            return Err("the seal is forged, or was made for an earlier instance of this node");
+            return Err("the seal is forged, or is for an earlier instance of this node");
         }
         let key = (session, LetterKind::from_body(body, to_all));
         // A recorded letter that is sent again has a number that was accepted before.

@@ -1,7 +1,7 @@
 //! The subjects of the fabric: the subject of each message, and the rights to publish and subscribe.
 //!
-//! A node's name is a word of its subjects, so the server can separate nodes; the controller may use all of them.
-//! Invariant: only plain words become part of a subject.
+//! A node's name is a word of its subjects, so the server can separate nodes; the controller may use all node
+//! names. Invariant: only plain words become part of a subject.
 
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{MessageBody, NodeName};
@@ -58,7 +58,8 @@ pub fn presence_subject(name: &str) -> String {
     format!("join.{}", meter_role_name(name))
 }
 
-/// Prefix of the subjects at which an endpoint receives answers. Each one has its own, so that no node reads those of another.
+/// Prefix of the subjects at which an endpoint receives answers. Each endpoint has its own prefix, so that no
+/// node reads the answers to another one.
 pub fn inbox_prefix(name: &str) -> String {
     format!("_INBOX_{}", meter_role_name(name))
 }
@@ -103,22 +104,22 @@ pub(crate) const CONTROLLER_LETTER_SUBJECT: &str = "rep.*";
 /// Messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY_SUBJECTS: [&str; 2] = ["hb.*", "tm.*.*"];
 
-/// Subject of the lease renewals of `node`; `*` stands for all nodes.
+/// Subject of the lease renewals of `node`; `*` means all nodes.
 pub(crate) fn renewal_subject(node: &str) -> String {
     format!("lease.{node}")
 }
 
-/// Subject of questions for captures of `node`; `*` stands for all nodes.
+/// Subject of questions for captures of `node`; `*` means all nodes.
 pub(crate) fn capture_question_subject(node: &str) -> String {
     format!("get.{node}")
 }
 
-/// Subject of captures from `node`; `*` stands for all nodes.
+/// Subject of captures from `node`; `*` means all nodes.
 pub(crate) fn capture_answer_subject(node: &str) -> String {
     format!("cap.{node}")
 }
 
-/// Subjects that lead to `node`; `*` stands for all nodes.
+/// Subjects that lead to `node`; `*` means all nodes.
 pub(crate) fn subjects_to_node(node: &str) -> [String; 3] {
     [ALL_NODES_SUBJECT.to_owned(), command_subject(node), capture_question_subject(node)]
 }
@@ -126,7 +127,7 @@ pub(crate) fn subjects_to_node(node: &str) -> [String; 3] {
 /// Subjects that end with the name of a node and lead from it to the controller.
 const NODE_SUBJECT_PREFIXES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
 
-/// Subjects at which `node` may publish to the controller; `*` stands for all nodes.
+/// Subjects at which `node` may publish to the controller; `*` means all nodes.
 pub(crate) fn subjects_from_node(node: &str) -> [String; 7] {
     NODE_SUBJECT_PREFIXES.map(|at| format!("{at}{node}"))
 }
@@ -140,7 +141,8 @@ pub struct SubjectPermissions {
 
 /// Rights of a node; the server denies everything else.
 pub fn node_permissions(node: &str) -> SubjectPermissions {
-    // No `allow_responses`: a node could ask itself, with any reply subject, and so publish anywhere.
+    // `allow_responses` is not set: with it, a node could send itself a question with any reply subject, and
+    // so publish to any subject.
     let own_inbox = format!("{}.>", inbox_prefix(node));
     let mut publish = subjects_from_node(node).to_vec();
     publish.push(own_inbox.clone());
@@ -149,8 +151,9 @@ pub fn node_permissions(node: &str) -> SubjectPermissions {
     SubjectPermissions { publish, subscribe }
 }
 
-/// Rights of the controller: commands, its own inbox, and the server's orders for its one stream and its one bucket. It may
-/// remove results, as it does by confirming them. It may neither delete a stream, nor empty the bucket, nor publish as a node.
+/// Rights of the controller: commands, its own inbox, and the server's orders for its one stream and its one
+/// bucket. It may remove results, because a confirmation removes them. It may neither delete a stream, nor
+/// empty the bucket, nor publish as a node.
 pub(crate) fn controller_permissions() -> SubjectPermissions {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox_prefix(&name));
@@ -166,7 +169,7 @@ pub(crate) fn controller_permissions() -> SubjectPermissions {
         format!("$JS.API.STREAM.MSG.GET.{bucket}"),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.CONSUMER.NAMES.{RESULTS_STREAM}"),
-        // For `discard_runs`, and for segments that nobody can take.
+        // These rights are for `discard_runs`, and for segments that no reader accepts.
         format!("$JS.API.STREAM.PURGE.{RESULTS_STREAM}"),
         format!("$JS.ACK.{RESULTS_STREAM}.>"),
         "$JS.FC.>".to_owned(),

@@ -37,7 +37,7 @@ pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY_BYTES]), Er
     if first >> 3 != SEED {
         return Err(Error::Seed);
     }
-    // The kind has five bits, of which three are in the first byte.
+    // The kind has five bits; three of them are in the first byte.
     let kind = ((first & 7) << 5) | (second >> 3);
     let kinds = [KeyPairType::Operator, KeyPairType::Account, KeyPairType::User];
     let kind = kinds.into_iter().find(|known| *known as u8 == kind).ok_or(Error::Seed)?;

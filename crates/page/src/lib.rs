@@ -1,7 +1,8 @@
 //! HTML pages: a run or a test method as one file that needs no network, and its drawings.
 //!
-//! Everything is text that is made from values: no sockets, no clock, and no files except the compiled-in styles and
-//! scripts. All facts are in the HTML and the SVG; the script only adds sorting, searching, hovering and local times.
+//! All output is text made from values: this crate uses no sockets, no clock, and no files except the
+//! compiled-in styles and scripts. All facts are in the HTML and the SVG; the script only adds sorting,
+//! searching, hovering and local times.
 //!
 //! Invariant: text from outside goes through [`markup::Markup`], which escapes it.
 

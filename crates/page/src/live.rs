@@ -15,7 +15,8 @@ pub struct LiveFile {
 impl LiveFile {
     /// An entity tag: a hash of the content, so that browsers load a changed file again.
     pub fn entity_tag(&self) -> String {
-        // From the content and not from the version: a developer's builds have one version and different files.
+        // The tag is computed from the content and not from the version: a developer's builds have one
+        // version and different files.
         let digest: [u8; 32] = Sha256::digest(self.body.as_bytes()).into();
         digest.map(|byte| format!("{byte:02x}")).concat()
     }

@@ -1,4 +1,4 @@
-//! HTML and SVG whose structure no content can break: all texts and attribute values are escaped.
+//! HTML and SVG with a structure that no content can break: all texts and attribute values are escaped.
 
 use serde::Serialize;
 use std::borrow::Cow;

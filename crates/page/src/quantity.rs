@@ -52,7 +52,7 @@ pub fn format_delay(ns: i64) -> String {
 /// A [`format_delay`] with three digits, for small spaces.
 pub fn format_short_delay(ns: i64) -> String {
     let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
-    // Rounded to three digits first: `format_delay` alone would show up to six.
+    // The value is rounded to three digits first: `format_delay` alone would show up to six.
     let step = 10_i64.pow(digits.saturating_sub(2));
     let half = if ns < 0 { -(step / 2) } else { step / 2 };
     format_delay(ns.saturating_add(half) / step * step)

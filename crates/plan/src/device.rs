@@ -1,6 +1,7 @@
 //! Emulated devices: interfaces with addresses that answer on a port, unknown to the kernel.
 //!
-//! This module resolves no address. A [`DeviceNeighbour`] says which MAC address an interface must ask for; the engine asks.
+//! This module resolves no address. A [`DeviceNeighbour`] names the MAC address that an interface must
+//! resolve; the engine resolves it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -48,7 +49,7 @@ pub struct DeviceAddress {
     pub gateway_mac: Option<Mac>,
 }
 
-/// A neighbour whose MAC address an interface must find before it can send.
+/// A neighbour with a MAC address that an interface must find before it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNeighbour {
     /// Index of the interface that asks.
@@ -63,14 +64,14 @@ impl DeviceAddress {
     /// True if `other` is in the same network.
     pub fn is_on_link(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
-            // The bits in which two addresses differ are those of their exclusive or.
+            // The exclusive or has the bits in which two addresses differ.
             (IpAddr::V4(a), IpAddr::V4(b)) => self.is_host_part(u128::from(a.to_bits() ^ b.to_bits()), 32),
             (IpAddr::V6(a), IpAddr::V6(b)) => self.is_host_part(a.to_bits() ^ b.to_bits(), 128),
             _ => false,
         }
     }
 
-    /// True if bits in which two addresses of `bits` bits differ are all behind the prefix.
+    /// True if two addresses of `bits` bits differ only in bits after the prefix.
     fn is_host_part(&self, differing: u128, bits: u8) -> bool {
         // A shift by 128 bits (IPv6 with prefix 0) has no result and counts as equal: ::/0 has every address.
         let host = u32::from(bits.saturating_sub(self.prefix));

@@ -1,4 +1,4 @@
-//! Parses text (YAML, of which JSON is a part) into a tree whose nodes have their positions in the text.
+//! Parses text (YAML, of which JSON is a part) into a tree of nodes with their positions in the text.
 //!
 //! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand to (so a
 //! "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
@@ -159,7 +159,7 @@ impl<'a> NodeBuilder<'a> {
             let PlacedEvent { event, place } = self.next_event()?;
             match event {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
-                // The reading goes on to the end of the stream, or a second document would stay unnoticed.
+                // The reading continues to the end of the stream; otherwise a second document would stay unnoticed.
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
                     return Err(place
@@ -214,13 +214,13 @@ impl<'a> NodeBuilder<'a> {
         anchor: usize,
         place: TextPosition,
     ) -> Result<DocumentNode<'a>, DocumentRefusal> {
-        // An anchor is known only when its node is complete, so an unknown one is inside its own node.
+        // An anchor is known only when its node is complete, so an unknown anchor is inside its own node.
         let Some(nodes) = self.anchors.get(&anchor).map(|anchored| anchored.nodes) else {
             return Err(place
                 .refuse_document("an alias refers to a value that contains the alias itself")
                 .into());
         };
-        // Counted before it is copied: a document of a kilobyte could ask for terabytes.
+        // The size is counted before the copy: a document of a kilobyte could ask for terabytes.
         self.count_nodes(nodes, place)?;
         // The copy has the position of the alias; values inside it keep the positions of the anchor.
         Ok(DocumentNode { value: self.anchors[&anchor].node.value.clone(), place })
@@ -261,7 +261,7 @@ impl<'a> NodeBuilder<'a> {
             let node = self.read_node(event, depth + 1)?;
             members.push(DocumentMember { name, place, node });
         }
-        // Parsers differ in which of two values counts, so neither is taken.
+        // Parsers disagree about which of two values counts, so neither is used.
         if let Some(DocumentMember { name, place, .. }) = find_repeated(&members) {
             return Err(place.refuse_document(format!("key `{name}` is given twice")).into());
         }
@@ -269,9 +269,9 @@ impl<'a> NodeBuilder<'a> {
     }
 }
 
-/// Finds a member whose name occurs before it in the same object.
+/// Finds a member with a name that occurs earlier in the same object.
 fn find_repeated<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
-    // Places in the order of names: a set of names would take more memory than the members.
+    // The places are sorted by name: a set of names would take more memory than the members.
     let mut order: Vec<u32> = (0..).take(members.len()).collect();
     let member = |place: u32| &members[place as usize];
     // The place breaks ties, so that of two equal names the second one is reported.
@@ -295,8 +295,8 @@ fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
         .locate_problem(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
 }
 
-/// The offset of the tab that the parser complains about. The parser names the token before the tab, which can be lines away, or the one
-/// after it.
+/// The offset of the tab that the parser complains about. The parser names the token before the tab, which
+/// can be lines away, or the one after it.
 fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     let is_about_tab = matches!(
         error.kind(),
@@ -318,7 +318,7 @@ fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
 }
 
 fn scalar_value(text: Cow<'_, str>, style: ScalarStyle) -> DocumentValue<'_> {
-    // Only plain words: a quoted "null" is text, as in YAML's core schema.
+    // Only plain words count: a quoted "null" is text, as in YAML's core schema.
     if style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
         DocumentValue::Null
     } else {

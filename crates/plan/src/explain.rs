@@ -1,4 +1,4 @@
-//! Explains in numbers and words what a plan will do, before anything is sent.
+//! Explains in numbers and words what frames a plan will send, before it sends anything.
 
 use crate::model::{BoundPlan, MeanSize};
 use crate::recording::ReplayTiming;
@@ -103,7 +103,7 @@ fn explain_stream(
 ) -> StreamExplanation {
     let spec = stream.frames.template().map(packetrig_wire::FrameTemplate::spec);
     let recording = stream.frames.recording();
-    // A recording has no template: its frames may all differ, so its file name stands for the headers.
+    // A recording has no template: its frames may all differ, so its file name is shown in place of the headers.
     let headers = spec.map_or(&[][..], |spec| &spec.headers);
     let mean = MeanSize::from(stream.frames.mean_size());
     let total = timeline.total_frames();
@@ -202,7 +202,7 @@ fn describe_tag(stream: &Stream) -> String {
 
 /// A header with its addresses in frame 0: `ipv4 198.18.0.1 > 198.19.0.1`.
 fn summarise_header(header: &PacketHeader) -> String {
-    // Only the fields by which people recognise a packet: the whole stack must fit one line.
+    // Only the fields by which people recognise a packet are shown: the whole stack must fit on one line.
     let fields: &[&str] = match header.kind() {
         HeaderKind::Tcp | HeaderKind::Udp => &["src_port", "dst_port"],
         HeaderKind::Vlan => &["id"],

@@ -141,7 +141,7 @@ impl GrowingPlan {
     /// Computes the effect of `newer`, which has the same ports. An earlier proposal that was neither accepted
     /// nor dropped is dropped.
     pub fn propose_plan(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
-        // On a copy: until the change is made everywhere, the current plan must stay as it is.
+        // The change is made on a copy: until all nodes have made it, the current plan must stay as it is.
         let mut grown = Plan::clone(&self.current);
         let indices = grown.grow_with(newer);
         let grown = Arc::new(grown);
@@ -176,8 +176,8 @@ impl PlanGrowth {
 }
 
 impl BoundPlan {
-    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan is not
-    /// the one that grows: then indices would mean other streams.
+    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan
+    /// is not the growing one: its indices would mean other streams.
     pub fn with_growth(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
         // A rig that has missed a growth has fewer streams. The indices would then name other streams (decision 0021).
         if self.streams.len() != growth.known {

@@ -36,7 +36,7 @@ pub struct Plan {
     pub warnings: Vec<PlanProblem>,
 }
 
-/// Frames from one port to others: one OTG flow, or the share of one pair of emulated interfaces.
+/// Frames from one port to other ports: one OTG flow, or the share of one pair of emulated interfaces.
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// Position of its rate in the document, where a load that the link cannot carry is reported.
@@ -48,7 +48,8 @@ pub struct Stream {
     pub flow_name: String,
     /// The share of the flow's frames that this stream sends.
     pub part: FlowShare,
-    /// The neighbour whose MAC address its frames need, if that is known only at run time; see [`Stream::frames_with_mac`].
+    /// The neighbour whose MAC address the frames need, if this address is known only at run time; see
+    /// [`Stream::frames_with_mac`].
     pub awaits: Option<DeviceNeighbour>,
     /// Index of the sending port.
     pub tx: usize,
@@ -180,7 +181,7 @@ impl Stream {
         };
         // Only device flows that begin with Ethernet await an address, so the first header is the right one.
         let mut spec = template.spec().clone();
-        // All frames of the stream get the same address, so a constant replaces whatever pattern was there.
+        // All frames of the stream get the same address, so a constant replaces the pattern.
         if let Some(ethernet) = spec.headers.first_mut() {
             let value = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
             ethernet.set_field("dst", FieldSetting::Pattern(FieldPattern::Value(value)));

@@ -4,13 +4,13 @@
 const MAX_NAMES: usize = 100;
 const MAX_COMPARED_CHARACTERS: usize = 100;
 
-/// Finds a name with few wrong, missing, additional or swapped letters, or one that abbreviates the other.
+/// Finds a name that differs by a few wrong, missing, additional or swapped letters, or an abbreviation of a name.
 pub(crate) fn nearest_name<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.len() > MAX_NAMES || word.len() > MAX_COMPARED_CHARACTERS {
         return None;
     }
-    // One wrong letter, and one more for every four letters: more would suggest unrelated names. Among several names at
-    // the same distance the alphabetically first one counts, so the hint never changes.
+    // One wrong letter is allowed, and one more for every four letters: more would suggest unrelated names. Among
+    // several names at the same distance, the alphabetically first one is used, so that the hint never changes.
     let (distance, best) = known.iter().map(|other| (edit_distance(word, other), *other)).min()?;
     if distance <= 1 + word.chars().count() / 4 {
         return Some(best);

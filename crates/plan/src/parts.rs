@@ -8,7 +8,7 @@ use crate::document::{self, DocumentMember, DocumentNode, DocumentValue};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// Member of a placeholder: the number of ports or flows of other nodes that it stands for.
+/// Member of a placeholder: the number of ports or flows of other nodes that it replaces.
 pub(crate) const OTHER_NODES_MEMBER: &str = "x_elsewhere";
 
 /// A plan that can be cut into parts.
@@ -17,7 +17,7 @@ pub struct PlanParts {
     /// Everything but ports and flows, as members of a JSON object.
     rest: String,
     ports: Vec<String>,
-    /// Ports that the rest names.
+    /// Ports that the remaining document names.
     named_by_rest: BTreeSet<usize>,
     flows: Vec<FlowText>,
     /// For each port, the flows that begin or end there.
@@ -85,7 +85,8 @@ impl PlanParts {
         text.push_str(",\"flows\":[");
         next = 0;
         for flow in &flows {
-            // A gap takes the sending port of its first flow. That port is not here, so nothing is sent.
+            // A placeholder uses the sending port of its first flow. That port is on another node, so this
+            // node sends nothing.
             write_gap(&mut text, *flow - next, self.flows.get(next));
             text.push_str(&self.flows[*flow].text);
             text.push(',');
@@ -166,7 +167,7 @@ fn read_port_names(tx_rx: &DocumentNode<'_>) -> Option<NamedPorts> {
     let mut tx = None;
     let mut rx = Vec::new();
     for member in as_members(port)? {
-        // Both forms of receivers, as `read_port_ends` accepts them.
+        // Both forms of receivers are allowed, as in `read_port_ends`.
         match (&*member.name, &member.node.value) {
             ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.to_string()),
             ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.to_string()),

@@ -1,4 +1,4 @@
-//! Probes of a plan: which ports send probes to which ports or addresses, and when.
+//! Probes of a plan: which ports send probes, to which ports or addresses, and when.
 //!
 //! A plan has either flows or probes. Each pair of ends is a *probe line*; its number is its position in [`ProbePlan::lines`], on every
 //! node and in the report.
@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The measurement of a plan's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlannedMethod {
-    /// STAMP sessions whose clocks are related, so that there are one-way delays.
+    /// STAMP sessions with compared clocks, so that one-way delays can be computed.
     OneWay,
     /// Delay and loss of each direction, by STAMP sessions.
     Stamp,
@@ -75,7 +75,7 @@ pub struct ProbePlan {
     pub lines: Vec<PlannedProbeLine>,
     /// The IP address that each port probes from and is probed at.
     pub addresses: BTreeMap<usize, IpAddr>,
-    /// UDP port at which the ports of the plan are probed.
+    /// UDP port at which the ports of the plan receive probes.
     pub port: u16,
     /// Number of probes, or trains, of each line; an upper bound if the answers decide.
     pub count: u32,
@@ -112,7 +112,7 @@ impl ProbePlan {
         self.lines.iter().enumerate().filter(move |(_, line)| line.from == port)
     }
 
-    /// The ports whose probes a port answers.
+    /// The ports that send the probes that this port answers.
     pub fn asking_ports(&self, port: usize) -> impl Iterator<Item = usize> {
         let lines = self.lines.iter().filter(move |line| line.to == ProbeEnd::Port(port));
         lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
@@ -130,7 +130,7 @@ impl ProbePlan {
         rounds.saturating_mul(self.train.into())
     }
 
-    /// Number of turns: lines in different turns are sent one after the other.
+    /// Number of turns: lines in different turns send one after the other.
     pub fn turn_count(&self) -> u32 {
         self.lines.iter().map(|line| line.turn.saturating_add(1)).max().unwrap_or(0)
     }

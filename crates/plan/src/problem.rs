@@ -45,7 +45,7 @@ impl PlanProblem {
     pub(crate) fn shorten(mut self) -> Self {
         let hint = self.hint.iter_mut();
         for text in [&mut self.path, &mut self.message].into_iter().chain(hint) {
-            // Counted in characters: `truncate` panics inside a character of several bytes.
+            // The length is counted in characters: `truncate` panics inside a character of several bytes.
             if let Some((end, _)) = text.char_indices().nth(MAX_PROBLEM_TEXT_CHARACTERS) {
                 text.truncate(end);
                 text.push('…');

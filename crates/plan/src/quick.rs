@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// OTG's lowest bit rate: one smallest frame per second, at layer 1.
 const MIN_BIT_RATE: u64 = 672;
-/// Time slot of a frame that is a burst of its own; the pause after it completes its period.
+/// Time slot of a frame that forms a whole burst; the pause after it completes its period.
 const SINGLE_FRAME_SLOT: Nanos = Nanos::from_millis(1);
 
 /// The values of the flags.
@@ -52,7 +52,7 @@ pub enum QuickPattern {
     NToN,
     /// All senders to the one receiver.
     NToOne,
-    /// Each sender to each receiver, in streams of their own.
+    /// Each sender to each receiver, in separate streams.
     Mesh,
 }
 
@@ -97,7 +97,7 @@ pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
     // Copies of one interface would be the same port twice; copies of a label are different ports.
     if !location.starts_with("any-") {
-        return Err(format!("`{text}`: only `any-LABEL` can stand for several ports"));
+        return Err(format!("`{text}`: only `any-LABEL` can mean several ports"));
     }
     let count = match count {
         "all" => all(location)
@@ -319,13 +319,14 @@ impl QuickPlan {
     /// One frame per period, as bursts of one: OTG's rates are whole numbers per second.
     fn single_frame_bursts(&self, period: Nanos) -> Value {
         let bursts = match self.length {
-            // Rounded up, and at least one: a run shorter than one period still sends its first frame.
+            // The number is rounded up, and is at least one: a run shorter than one period still
+            // sends its first frame.
             QuickLength::Time(time) => time.as_u64().div_ceil(period.as_u64()).max(1),
             QuickLength::Packets(packets) => packets,
             // OTG: 0 bursts means until stopped.
             QuickLength::Continuous => 0,
         };
-        // The frame has its own slot, so only the rest of the period is a pause.
+        // The frame has its own slot, so only the remaining period is a pause.
         let pause = period.saturating_sub(SINGLE_FRAME_SLOT).as_u64();
         json!({"choice": "burst", "burst": {"bursts": bursts, "packets": 1,
                "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})

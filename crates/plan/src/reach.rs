@@ -1,7 +1,7 @@
 //! Finds all addresses that the frames of a stream can have as destinations: every MAC and IP address, as far as the plan limits them.
 //!
-//! It does not judge them; the permit of a machine's owner does. Reasons why a frame could go elsewhere are listed as
-//! open: a type that announces an IP packet where there is none, headers given as bytes, frames of a file.
+//! It does not judge the destinations; the permit of a machine's owner does. Reasons why a frame could go to other
+//! addresses are listed as open: a type that announces a missing IP packet, headers given as bytes, frames of a file.
 //!
 //! Invariant: every destination of a frame is in the lists, or the result names a reason that is open.
 
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 /// Longest list of single values; more of them become a range.
 const MAX_VALUES: u64 = 65_536;
-/// EtherTypes of content with addresses of its own: IP, tags, labels, PPPoE, Ethernet in Ethernet.
+/// EtherTypes of content with its own addresses: IP, tags, labels, PPPoE, Ethernet in Ethernet.
 const ADDRESS_CARRYING_ETHERTYPES: [u128; 10] =
     [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
 
@@ -79,7 +79,7 @@ impl FieldValues {
                     _ => Self::Range(0, mask),
                 }
             }
-            // Too many values for a list. The whole range is safe: it covers all that may be sent.
+            // There are too many values for a list. The whole range is safe: it covers all values that may be sent.
             FieldPattern::Value(_) | FieldPattern::Values(_) => Self::Range(0, mask),
         }
     }
@@ -138,7 +138,7 @@ impl PlanDestinations {
         ) {
             self.open.push(format!("its frames begin with {}, not with Ethernet", headers[0].kind().name()));
         }
-        // Set after the header itself was looked at: an IP header has destinations of its own.
+        // This is set after the header itself was checked: an IP header has its own destinations.
         let mut below_ip = false;
         for (index, header) in headers.iter().enumerate() {
             self.add_header(header, headers.get(index + 1).map(PacketHeader::kind), below_ip);
@@ -148,7 +148,7 @@ impl PlanDestinations {
 
     fn add_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
         let kind = header.kind();
-        // Behind an IP header, bytes are payload: the packet goes where that header says. In front of it, they could be any header.
+        // After an IP header, bytes are payload: the packet goes where that header says. Before it, they could be any header.
         if kind == HeaderKind::Custom && !below_ip {
             self.open.push("a header of its frames is given as bytes".to_owned());
         }
@@ -174,7 +174,7 @@ impl PlanDestinations {
                     self.targets.push(PlanTarget { field: name, family, values });
                 }
             } else if is_type(kind, field.name) {
-                // The type of the next header opens nothing: the addresses of that header are listed.
+                // The type of the next header opens no other destination: the addresses of that header are listed.
                 let own = next.and_then(types_of).unwrap_or(&[]);
                 let other = ADDRESS_CARRYING_ETHERTYPES
                     .iter()
@@ -220,7 +220,8 @@ const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
     }
 }
 
-/// Addresses that emulated interfaces of a port claim or ask for: their own and those of their gateways.
+/// Addresses that emulated interfaces of a port claim or ask for: their own addresses and the
+/// addresses of their gateways.
 pub fn interface_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
     let own = plan.interfaces.iter().filter(|interface| interface.port == port);
     own.flat_map(|interface| {

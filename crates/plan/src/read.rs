@@ -106,7 +106,7 @@ impl<'a> UniqueNames<'a> {
         if name.is_empty() {
             item.add_error("a name must not be empty");
         }
-        // The path is kept beside the name, so that the message can say which object has it.
+        // The path is stored beside the name, so that the message can say which object has it.
         if let Some(other) = self.0.insert(name, object.item.path.as_str().into()) {
             item.add_error(format!("`{name}` is already the name of {other}; names must be unique"));
         }
@@ -140,7 +140,7 @@ fn port_named(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     if found.is_none() {
         let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MAX_HINTED).collect();
         let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
-        // No hint from a part of the names: the name that the user meant may be in the other part.
+        // No hint is made from a part of the names: the intended name may be in the other part.
         if let Some(near) = nearest_name(name, &names).filter(|_| names.len() == ports.names.len()) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         } else if !names.is_empty() && names.len() <= 8 {

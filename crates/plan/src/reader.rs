@@ -1,7 +1,7 @@
 //! Typed access to the tree. Every problem is recorded with its path, and nothing is ignored silently.
 //!
-//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread`] reports the others as unknown. Keys that OTG has and
-//! packetrig does not are refused with [`DocumentObject::refuse_members`].
+//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread`] reports the remaining keys as unknown. Keys that OTG
+//! has and packetrig does not are refused with [`DocumentObject::refuse_members`].
 
 use crate::document::{self, DocumentMember, DocumentNode, DocumentValue, TextPosition};
 use crate::nearest::nearest_name;
@@ -29,12 +29,12 @@ impl ProblemNotes {
             noted.push(problem);
             return;
         }
-        // A warning that an error replaces stays in this count: the number of all problems does not change.
+        // This count includes a warning that an error replaces: the number of all problems does not change.
         self.unlisted.set(self.unlisted.get() + 1);
         if is_warning || self.warnings.get() == 0 {
             return;
         }
-        // Only errors refuse a document, so none may fall off the list as long as a warning can make room.
+        // Only errors refuse a document, so an error is never dropped while a warning can make room.
         if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == ProblemSeverity::Warning) {
             *warning = problem;
             self.warnings.set(self.warnings.get() - 1);
@@ -48,7 +48,7 @@ impl ProblemNotes {
     /// All problems, in document order.
     pub(crate) fn into_problems(self) -> Vec<PlanProblem> {
         let mut problems = self.noted.into_inner();
-        // Problems without a place come last. The sort is stable, so those of one place stay in order.
+        // Problems without a place come last. The sort is stable, so problems at one place stay in order.
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
         if self.unlisted.get() > 0 {
             // An error is unlisted only if all listed problems are errors, so the worst listed is the worst.
@@ -190,7 +190,7 @@ impl<'a> DocumentObject<'a> {
         Some(self.item_at(name, document::find_member(self.members, name)?))
     }
 
-    /// The members among `words` that are present, either those that are null or the others.
+    /// The present members among `words`: either the null ones, or the non-null ones.
     fn present_words(&self, words: &[&'static str], is_null: bool) -> Vec<&'static str> {
         let mut present = words.to_vec();
         present.retain(|word| {
@@ -330,7 +330,7 @@ impl<'a> DocumentObject<'a> {
             let dot = if self.item.path.is_empty() { "" } else { "." };
             let path = format!("{}{dot}{key}", self.item.path);
             let problem = PlanProblem::error(path, format!("unknown field `{key}`"));
-            // No hints for problems that are not listed: finding one compares the key with all names.
+            // Unlisted problems get no hints: finding a hint compares the key with all names.
             let hint = if self.item.notes.is_full() {
                 None
             } else if let Some(near) = nearest_name(key, &known) {

@@ -86,7 +86,7 @@ impl From<Arc<FrameTemplate>> for FrameOrigin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedRecording {
     pub file: PathBuf,
-    /// Times at which its frames are sent.
+    /// Times at which the frames of the recording are sent.
     pub timing: ReplayTiming,
     /// Number of passes; 0 = until stopped.
     pub loops: u64,
@@ -104,7 +104,8 @@ impl PlannedRecording {
     }
 }
 
-/// The results of a survey of a capture file. Frames are those that can be sent, as they will be sent.
+/// The results of a survey of a capture file. They describe the frames that can be sent, in the form in which
+/// they will be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingFacts {
     /// Bytes of the file.
@@ -128,7 +129,7 @@ pub enum ReplayTiming {
     Recorded(ReplaySpeed),
     /// Evenly, at the stream's rate.
     Even,
-    /// As fast as the link takes them.
+    /// As fast as the link allows.
     Fastest,
 }
 
@@ -165,7 +166,7 @@ impl FromStr for ReplaySpeed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Read digit by digit: a float would not be exact to a millionth.
+        // The text is read digit by digit: a float would not be exact to a millionth.
         let number = text.trim().trim_end_matches(['x', 'X']);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let is_number = !whole.is_empty() && is_digits(whole) && is_digits(fraction) && fraction.len() <= 6;
@@ -200,7 +201,7 @@ impl PlannedRecording {
         length.saturating_mul(passes.into())
     }
 
-    /// The mean frame rate of the recorded timing; `None` if it takes no time at all.
+    /// The mean frame rate of the recorded timing; `None` if the recording has no duration.
     pub fn mean_rate(&self) -> Option<FrameRate> {
         let ReplayTiming::Recorded(speed) = self.timing else { return None };
         let length = speed.scale_time(self.time_of_passes(1)).as_u64();

@@ -1,7 +1,7 @@
 //! Changes while a plan runs: single streams begin, pause and end, rates and sizes change, streams are added.
 //!
-//! The lists of streams and ports only grow. An index means the same stream during the whole run, even after its flow was removed from the
-//! document.
+//! The lists of streams and ports only grow. An index means the same stream during the whole run, even after
+//! its flow was removed from the document.
 
 use crate::device::Mac;
 use crate::growth::{PlanDocument, SentDocument};
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanChange<D = SentDocument> {
-    /// Send these from their first frame, with new counts. Streams that are already sending go on undisturbed.
+    /// Send these from their first frame, with new counts. Streams that are already sending continue undisturbed.
     Start(Vec<usize>),
     /// Stop these; the next start is from the first frame.
     Stop(Vec<usize>),
@@ -26,8 +26,8 @@ pub enum PlanChange<D = SentDocument> {
     Pause(Vec<usize>),
     /// Continue paused streams; start stopped ones.
     Resume(Vec<usize>),
-    /// Follow this document from now on: rates and sizes of its flows, and its new flows. Flows that it lacks are stopped. Ports stay as
-    /// they are.
+    /// Follow this document from now on: rates and sizes of its flows, and its new flows. Flows that it lacks
+    /// are stopped. Ports stay as they are.
     Replan(D),
     /// Begin or end the captures of these ports. A capture that begins discards its earlier frames.
     Capture { ports: Vec<usize>, on: bool },
@@ -70,7 +70,7 @@ impl<D> PlanChange<D> {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
     }
 
-    /// True if streams begin with it; all of them begin at the same time.
+    /// True if streams start with the change; all of them start at the same time.
     pub const fn starts_streams(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_))
     }
@@ -109,7 +109,7 @@ fn stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
     let mut keys = Vec::with_capacity(streams.len());
     for Stream { name, tx, rx, .. } in streams {
-        // Placeholders of other nodes have equal names and ports. Their order tells them apart.
+        // Placeholders of other nodes have equal names and ports. Their order distinguishes them.
         let count = alike.entry((name, *tx, rx)).or_default();
         *count += 1;
         keys.push(StreamKey { name, tx: *tx, rx, number: *count });

@@ -68,7 +68,8 @@ impl StreamTimeline {
         let due = match self.shape {
             SendPattern::Bursts { frames, pause, .. } => {
                 let burst = self.last_burst_before(elapsed, frames, pause);
-                // Without the pauses so far, the frames are evenly spaced. In the pause after the burst, the clamp keeps the count at its end.
+                // After subtracting the earlier pauses, the frames are evenly spaced. In the pause after the
+                // burst, the clamp keeps the count at its end.
                 let pauses = Nanos::new(burst.saturating_mul(pause.as_u64()));
                 let begun = burst.saturating_mul(frames);
                 self.rate
@@ -81,7 +82,7 @@ impl StreamTimeline {
         due.min(self.total_frames().unwrap_or(u64::MAX))
     }
 
-    /// The last burst whose first frame is due before `elapsed`, which is after `delay`.
+    /// The last burst with a first frame due before `elapsed`, which is after `delay`.
     fn last_burst_before(&self, elapsed: Nanos, frames: u64, pause: Nanos) -> u64 {
         let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
         // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many bursts together

@@ -194,7 +194,7 @@ const fn saturating_u64(value: f64) -> u64 {
 
 /// OTG's default size is 64 bytes.
 fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
-    // A trial without a size keeps that of the document. Only a single size can be turned into bits per second.
+    // A trial without a size keeps the size of the document. Only a single size can be converted to bits per second.
     let Some(size) = size else { return Some(FrameSize::new(64)) };
     let bytes = size.get("fixed").map(|fixed| fixed.as_u64().or_else(|| fixed.as_str()?.parse().ok()));
     match (bytes, size.get("choice").and_then(Value::as_str)) {

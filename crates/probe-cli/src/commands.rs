@@ -1,4 +1,4 @@
-//! One module per command, and what they have in common.
+//! One module per command, and the code that they share.
 
 mod allowed;
 mod asking;

@@ -1,9 +1,9 @@
-//! The commands of `packetrig probe`: arguments as typed ([`args`]) become calls of the crates below (`commands`), and what they
-//! return becomes text. Two programs have them: `packetrig`, and `packetrig-probe`, which has nothing else
-//! (docs/decisions/0034-the-small-program.md).
+//! The commands of `packetrig probe`: arguments as typed ([`args`]) become calls of the lower crates
+//! (`commands`), and the results become text. Two programs have these commands: `packetrig`, and
+//! `packetrig-probe`, which has no other commands (docs/decisions/0034-the-small-program.md).
 //!
-//! They use neither the store nor the data plane of frames. Functions that only the large program has come as an argument:
-//! [`HostProgram`].
+//! They use neither the store nor the data plane of frames. The large program passes its own functions as an
+//! argument: [`HostProgram`].
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -20,7 +20,7 @@ pub use error::Error;
 pub use record_files::{ParquetEncoder, RecordFileError, RecordFiles};
 pub use viewer::{SeriesViewer, ViewedSeries, ViewerOpener};
 
-/// What the program that runs the commands can do.
+/// Functions of the program that runs the commands.
 #[derive(Clone, Copy, Debug)]
 pub struct HostProgram {
     pub files: RecordFiles,

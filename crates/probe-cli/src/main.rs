@@ -35,8 +35,8 @@ fn use_own_program_name(help: String) -> String {
 
 fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     line.event_log.start_log().into_iter().for_each(print_remark);
-    // Neither Parquet nor a server: their libraries are too large for a router, and were never tried on many of their processors
-    // (docs/decisions/0034-the-small-program.md).
+    // This program has neither Parquet nor a server: their libraries are too large for a router, and were
+    // never tried on many router processors (docs/decisions/0034-the-small-program.md).
     let host = HostProgram { files: RecordFiles { parquet: None }, open_viewer: None };
     run_probe_command(&line.command, host, output)
 }

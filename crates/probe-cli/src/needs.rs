@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
     ProgramNeeds {
         program: "reflect",
-        // setns(2) takes CAP_SYS_ADMIN, for an interface or a socket in another network namespace. No thread
-        // keeps it.
+        // setns(2) takes CAP_SYS_ADMIN, for an interface or a socket in another network namespace.
+        // No thread keeps it.
         opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
         network_thread_capabilities: ProcessCapabilities::NONE,
@@ -26,7 +26,7 @@ pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
                 .chain([PathBuf::from(netns::NETNS_DIRECTORY)]),
             None,
         ),
-        // No TCP port at all: sessions with a reflector are UDP (RFC 8762).
+        // No TCP port is allowed: sessions with a reflector use UDP (RFC 8762).
         tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
         user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
@@ -48,7 +48,7 @@ pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
         kept: network_thread_capabilities,
         network_thread_capabilities,
         files: rig_file_rules(read, vec![directory, runtime_directory::runtime_directory()]),
-        // It binds sockets to the source ports of its clients, and listens only for metrics.
+        // The service binds sockets to the source ports of its clients, and listens only for metrics.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,
         user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),

@@ -34,7 +34,7 @@ pub enum RecordFileError {
     NoFrames(PathBuf),
     #[error("cannot write {}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// The message of the encoder, which says what it could not encode.
+    /// The message of the encoder; it names the value that could not be encoded.
     #[error("{0}")]
     Encode(String),
     /// A value that cannot be written as JSON.

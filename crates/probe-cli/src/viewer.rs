@@ -7,7 +7,7 @@ use packetrig_units::Nanos;
 /// A series of probes, as viewers name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewedSeries {
-    /// What is measured, and where: `round trip to 192.0.2.1`.
+    /// The kind of measurement and its target: `round trip to 192.0.2.1`.
     pub name: String,
     pub interface: String,
     pub target: String,

@@ -159,7 +159,7 @@ struct AskedProbe<'a, 'm> {
     line: &'a mut ProbeLine<'m>,
     series: ProbeSeries,
     end: Option<SeriesEndReason>,
-    /// Number of first probes of the series whose time to be answered is over.
+    /// Number of first probes of the series that can no longer be answered in time.
     settled: usize,
 }
 
@@ -181,7 +181,8 @@ impl AskedProbe<'_, '_> {
     }
 
     fn is_lossy(&self) -> bool {
-        // Only probes that can no longer be answered in time count: those in flight would look like loss on a long path.
+        // Only probes that can no longer be answered in time count: otherwise probes in flight would look
+        // like loss on a long path.
         let settled = self.series.count_settled_losses(self.settled);
         self.line.way.permitted.limits().is_lossy(settled.sent, settled.lost)
     }
@@ -230,7 +231,7 @@ impl AskState<'_, '_, '_> {
         asked.line.method.write_probe(planned.number, at, planned.length, &mut self.frame);
         let mut gone = Vec::with_capacity(1);
         let refused = asked.line.dispatcher.send_train(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
-        // The record says what left, not what was planned: a method may pad or shorten its frame.
+        // The record has the frame as it was sent, not as it was planned: a method may pad or shorten its frame.
         let length = frame_length(&self.frame);
         // Refused probes are recorded too, as unsent.
         let gone = gone.pop().unwrap_or_else(DepartedFrame::new_unsent);
@@ -261,10 +262,10 @@ impl AskState<'_, '_, '_> {
         }
     }
 
-    /// Waits for frames, at most for `within`, and handles those that arrived.
+    /// Waits for frames, for at most `within`, and handles the frames that arrived.
     fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
-        // Only the first listener is waited for, so with several the wait must be short: frames of the others would lie in their
-        // rings, and a full ring drops.
+        // Only the first listener is waited for, so with several the wait must be short: frames of the other
+        // listeners would wait in their rings, and a full ring drops frames.
         let piece = if self.listeners.len() > 1 { Nanos::from_millis(2) } else { STOP_CHECK_INTERVAL };
         if let Some(ear) = self.listeners.first_mut() {
             ear.wait_for_frames(within.min(piece))?;
@@ -296,8 +297,8 @@ impl AskState<'_, '_, '_> {
         let mut complete_since = None;
         while now() < deadline && !(self.options.stop)() {
             self.handle_arrivals(STOP_CHECK_INTERVAL)?;
-            // A duplicate, or an error after a good answer, comes after the last expected answer: so go on for `EXTRA_LISTEN_TIME` from the
-            // first time that nothing was missing.
+            // A duplicate, or an error after a good answer, comes after the last expected answer. So continue
+            // for `EXTRA_LISTEN_TIME` after the time when all answers had come.
             let is_complete = self.lines.iter().all(|asked| asked.series.counts().lost == 0);
             complete_since = if is_complete { complete_since.or_else(|| Some(now())) } else { None };
             if complete_since.is_some_and(|since| now().since(since) > EXTRA_LISTEN_TIME) {

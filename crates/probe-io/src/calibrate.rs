@@ -1,8 +1,8 @@
 //! Measures how exact each mechanism is between two interfaces of this machine, by the far end's stamps, and whether the stamps of a frame
 //! are in the order of its way.
 //!
-//! Frames of an EtherType of their own go from one interface to the other and nowhere else. A frame has arrived when its number is seen at
-//! the far end. A capture on the sending interface stamps it, too. Interfaces that look like part of a real network are refused.
+//! Frames with a separate EtherType go only from one interface to the other. A frame has arrived when its number is seen at the far end. A
+//! capture on the sending interface stamps it, too. Interfaces that look like part of a real network are refused.
 //!
 //! Invariant: an error is the difference of two times of this node, departure time and arrival, each with its bound.
 
@@ -45,18 +45,18 @@ pub struct CalibrationExtent {
 #[derive(Clone, Debug, Serialize)]
 pub struct CalibratedMechanism {
     pub mechanism: ReleaseMechanism,
-    /// Reason why it could not be used; the rest is empty then.
+    /// Reason why the mechanism could not be used; the other fields are empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
     /// Requests that the mechanism could not fulfil, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Probes handed to the mechanism, and (in `arrived`) those that reached the far interface.
+    /// Probes handed to the mechanism, and (in `arrived`) probes that reached the far interface.
     pub sent: u64,
     pub arrived: u64,
     /// Probes that were flagged late or early.
     pub flagged: u64,
-    /// Probes whose stamps were not in order; more than a few mean that the set-up is wrong.
+    /// Probes with stamps in the wrong order; more than a few mean that the set-up is wrong.
     pub out_of_order: u64,
     /// Time from the departure time to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,7 +218,8 @@ impl CalibrationRings {
 
     /// Reads both rings until `count` frames have arrived, or no more come.
     fn receive_frames(&mut self, seen: &mut SeenProbes, count: usize) {
-        // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time clock would part them.
+        // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time
+        // clock would separate them.
         let offset = clock::realtime_offset();
         let mut arrived = 0;
         let mut in_vain = 0;
@@ -344,7 +345,7 @@ impl SeenProbes {
 
     /// Returns whether the stamps contradict the order of a frame's way: handed over, queued, captured, to the driver, arrived.
     fn is_out_of_order(&self, index: usize) -> bool {
-        // Stamps are intervals and may overlap. Only a stage that surely ended before the stage in front of it began is a contradiction.
+        // Stamps are intervals and may overlap. Only a stage that surely ended before the earlier stage began is a contradiction.
         let gone = &self.gone[index];
         let order = [
             gone.handed_over,

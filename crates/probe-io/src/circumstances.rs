@@ -1,6 +1,6 @@
 //! Records the surroundings of a series of probes that may explain it later: kernel, driver, queues, offloads.
 //!
-//! It changes nothing, and leaves out values that the system does not report.
+//! It changes no setting, and leaves out values that the system does not report.
 
 use crate::Error;
 use crate::release::ReleaseOptions;

@@ -50,7 +50,7 @@ impl Drop for ProbeLab {
     }
 }
 
-/// A cable `a` - `b` without addresses, in a namespace of its own.
+/// A cable `a` - `b` without addresses, in a separate namespace.
 pub(crate) struct LabCable {
     pub(crate) name: String,
     pub(crate) netns: NetNs,

@@ -3,8 +3,8 @@
 //! A [`PacketListener`] belongs to one interface. Reading the ring takes no system call, so a sender can read it between two probes as often
 //! as it likes. The kernel's filter passes only frames that are addressed to us and could be an answer.
 //!
-//! Invariant: the stamp of a frame is an interval of the monotonic clock that contains the time at which the kernel stamped it, as long
-//! as the real-time clock does not step twice between two readings.
+//! Invariant: the stamp of a frame is an interval of the monotonic clock that contains the time of the
+//! kernel's stamp, as long as the real-time clock does not step twice between two readings.
 
 mod filter;
 
@@ -117,7 +117,7 @@ impl PacketListener {
             merges: false,
         };
         let ring = RxRing::open_filtered(&netns, index, &location.interface, options, filter)?;
-        // Compared after the ring is open, so the first frames already have a comparison before them.
+        // The clocks are compared after the ring is open, so the first frames already have a comparison before them.
         Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 
@@ -141,7 +141,7 @@ impl PacketListener {
         })
     }
 
-    /// Waits until frames are there, at most for `within` and never longer than a piece, so that the caller can check whether to stop.
+    /// Waits for frames, at most for `within` and never longer than a piece, so that the caller can check whether to stop.
     pub fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
         Ok(self.ring.wait_for_frames(within.min(STOP_CHECK_INTERVAL).as_u64())?)
     }
@@ -156,7 +156,7 @@ impl PacketListener {
 fn stamp_between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     let one = to_stamp(before, realtime_ns);
     let other = to_stamp(after, realtime_ns);
-    // The hull of both conversions: the stamp contains the true time whichever of them was right.
+    // The stamp covers both conversions: it contains the true time, whichever conversion was right.
     ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
 }
 
@@ -165,8 +165,8 @@ fn to_stamp(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     ProbeStamp::with_bound(StampSource::Kernel, at, offset.bound_ns)
 }
 
-/// Keeps the kernel from answering what comes back to our port. If no socket had the port, it would send a TCP reset or "port unreachable".
-/// The listener gets the frames all the same. Dropping this frees the port.
+/// Prevents the kernel from answering packets that come back to our port. If no socket had the port, the kernel would send a TCP reset or
+/// "port unreachable". The listener gets the frames all the same. Dropping this frees the port.
 #[derive(Debug)]
 pub struct SilencedPort {
     held: Vec<HeldPort>,

@@ -58,7 +58,7 @@ impl OneprobeDriver<'_> {
             let outcomes = &machine.report().0.outcomes;
             outcomes[known..].iter().for_each(&mut *on_outcome);
             known = outcomes.len();
-            // The first reason stays: whatever comes after it is a consequence.
+            // The first reason stays: later reasons are its consequences.
             early = early
                 .or_else(|| stop().then_some(OneprobeEndReason::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
@@ -100,7 +100,7 @@ impl OneprobeDriver<'_> {
         let at = MonoTime::from_nanos(at);
         let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
         // The pair is sent whole or not at all. Segments that the limits refuse are unsent, and the machine tries again later or counts the
-        // probe as unsent. With half of a pair sent, the server would have data that the machine believes unsent.
+        // probe as unsent. If only half of a pair were sent, the server would have data that the machine regards as unsent.
         let lengths = due.iter().map(|due| (Nanos::ZERO, frame_length(due.frame)));
         // A later start would not do: the machine chose this time, and the schedule does not move.
         if !self.dispatcher.earliest_start(at, lengths).is_ok_and(|begins| begins <= at) {
@@ -174,7 +174,7 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
 /// Departure of the first segment of a pair, if both departed.
 fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
     let [first, second] = gone else { return None };
-    // Without its second segment the pair is no probe.
+    // Without its second segment, a pair cannot be used as a probe.
     second.local_departure()?;
     first.local_departure().map(ProbeStamp::middle)
 }

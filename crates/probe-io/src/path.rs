@@ -1,10 +1,10 @@
 //! Finds the path from here to a target as the kernel would choose it: interface, addresses of both ends, the next hop.
 //!
-//! It sends no probe. If the next hop's hardware address is not known, it has the kernel ask for it, as the kernel does before any
-//! packet.
+//! It sends no probe. If the hardware address of the next hop is unknown, it makes the kernel ask for it,
+//! as for any packet.
 //!
-//! Invariant: the source of a [`ProbePath`] is an address of the interface that it leaves through. For this machine's own addresses it is
-//! one of the machine. So no probe has a forged source. Only a [`PermittedTarget`] has a path.
+//! Invariant: the source of a [`ProbePath`] is an address of its outgoing interface. For targets that are this machine's own addresses,
+//! the source is an address of the machine. So no probe has a forged source. Only a [`PermittedTarget`] has a path.
 
 use crate::Error;
 use packetrig_plan::PortLocation;

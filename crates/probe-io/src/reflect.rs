@@ -1,4 +1,4 @@
-//! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides what is sent back.
+//! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides what to send back.
 //!
 //! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent. The kernel reports later when it really left;
 //! if the sender asks for it, the session's next reflection carries that time.
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 /// Longest wait before it checks whether to stop.
 const STOP_CHECK_INTERVAL_NS: u64 = 50_000_000;
-/// Reflections whose departure stamps are still awaited; older ones are given up.
+/// Reflections that still wait for their departure stamps; older ones are given up.
 const MAX_PENDING_REFLECTIONS: usize = 256;
 /// Requests that are handled before it checks again whether to stop.
 const MAX_REQUESTS_PER_ROUND: usize = 256;
@@ -117,7 +117,7 @@ fn record_departures(
     const KERNEL_TIMESTAMP_METHOD: u8 = 2;
     socket.drain_reports(&mut |report| {
         let KernelReport::Departed { number, stamps, .. } = report else { return };
-        // The reflection may have been given up before its stamp came.
+        // The reflection may have been given up before its stamp arrived.
         let Some(at) = pending.iter().position(|(of, _)| *of == number) else { return };
         let Some((_, ready)) = pending.remove(at) else { return };
         if let Some(realtime_ns) = stamps.software_ns {

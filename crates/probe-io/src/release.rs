@@ -1,7 +1,7 @@
 //! Releases frames at their departure times.
 //!
 //! A [`FrameRelease`] is one mechanism at one interface. It takes whole trains ahead of time. Some mechanisms hold them in the kernel until
-//! they are due, others sleep themselves. A [`ReleaseDispatcher`] stands in front of it and keeps the budget.
+//! they are due, others sleep themselves. A [`ReleaseDispatcher`] checks the budget before it.
 //!
 //! Invariant: each given frame comes back exactly once as a [`DepartedFrame`], sent or not, in order.
 
@@ -83,7 +83,7 @@ pub struct DueFrame<'a> {
     pub frame: &'a [u8],
 }
 
-/// Times at which a frame left, and doubts about them.
+/// Times at which a frame left, and doubts about these times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DepartedFrame {
     /// Time of the hand-over to the kernel; `None`: it was not handed over.
@@ -146,7 +146,7 @@ pub trait FrameRelease: Send {
     }
 }
 
-/// A mechanism that is given the next train while it still sends the last one, so that nothing passes between them.
+/// A mechanism that gets the next train while it still sends the last one, so that no time passes between them.
 ///
 /// Invariant: trains come back in the order in which they were begun.
 pub trait ReleasePipeline: Send {
@@ -158,7 +158,7 @@ pub trait ReleasePipeline: Send {
     /// Waits until the oldest train has left, and adds the outcome of each frame to `gone`.
     fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
-    /// Time before its first departure at which a train must be begun.
+    /// A train must be begun this long before its first departure.
     fn lead_time(&self) -> Nanos;
 
     /// Bytes of the longest frame that it sends, without FCS.
@@ -168,7 +168,8 @@ pub trait ReleasePipeline: Send {
     fn remarks(&self) -> &[String];
 }
 
-/// Trains that a [`ReleasePipeline`] takes before the first of them has to be finished: one that leaves, and the next one.
+/// Number of trains that a [`ReleasePipeline`] accepts before the first one has to be finished: the one that
+/// is leaving, and the next one.
 pub const MAX_BEGUN: usize = 2;
 
 #[cfg(test)]

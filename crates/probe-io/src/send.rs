@@ -104,7 +104,7 @@ pub fn send_schedule_from(
 ) -> Result<SendOutcome, Error> {
     let lead = longest_lead_time(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
-    // A ring sends all that it is given back to back, so it must not get two trains at once. Several targets take turns by train.
+    // A ring sends all its frames back to back, so it must not get two trains at once. Several targets take turns by train.
     let single =
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
     for (turn, range) in

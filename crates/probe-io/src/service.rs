@@ -1,4 +1,4 @@
-//! The release service: other programs of this machine hand packets over, with the times at which they are to leave.
+//! The release service: other programs of this machine hand packets over, with their release times.
 //!
 //! ```text
 //!  program A --\                                              /-> report, answers --> program A
@@ -69,7 +69,7 @@ pub struct ServiceOptions {
 }
 
 impl ServiceOptions {
-    /// Number of users of the service: root and its own user, beside those who are named.
+    /// Number of users of the service: root and the service's own user, in addition to the named users.
     const fn user_count(&self) -> usize {
         self.allowed.len() + 2
     }

@@ -214,7 +214,7 @@ impl<'a> TrainSender<'a> {
             .any(|record| record.answered.is_none() && !record.flags.contains(&ProbeFlag::Unsent))
     }
 
-    /// Waits for frames, at most for `within`, and handles those that arrived.
+    /// Waits for frames, for at most `within`, and handles the frames that arrived.
     fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
         self.listener.wait_for_frames(within)?;
         self.listener.take_frames(|heard| {

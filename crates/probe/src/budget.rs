@@ -68,7 +68,8 @@ impl ProbeBudget {
         let mut late = full;
         let mut early = at;
         // Until the train begins, the buckets only fill: the check fails before one time and holds after it.
-        // Halving instead of a formula: two buckets and the distances of the train make a sum without a simple inverse.
+        // The code halves the interval instead of using a formula: two buckets and the distances of the train
+        // make a sum without a simple inverse.
         while late.since(early) > START_SEARCH_RESOLUTION {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
             if self.check_train(middle, train.clone()).is_ok() { late = middle } else { early = middle }

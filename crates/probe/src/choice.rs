@@ -67,7 +67,7 @@ pub fn choose_mechanism(
         // A calibration that lacks one of the two compares nothing.
         _ => (
             ReleaseMechanism::Spin,
-            "the default; `packetrig probe calibrate` compares it with the others".into(),
+            "the default; `packetrig probe calibrate` compares it with the other mechanisms".into(),
         ),
     }
 }

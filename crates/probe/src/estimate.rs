@@ -34,7 +34,7 @@ use crate::{DepartureStamp, PlannedProbe, ProbeKind, ProbeRecord};
 use packetrig_units::Nanos;
 use serde::Serialize;
 
-/// Bytes of a frame in front of its packet.
+/// Bytes of a frame before its packet.
 const ETHERNET: u32 = 14;
 
 /// A train that a method requests: departure times count from the train's own start.
@@ -150,7 +150,7 @@ pub struct EstimateQuality {
     pub spread: f64,
     /// Uncertainty of the stamps, relative to the answer.
     pub stamps: f64,
-    /// Probes in front of each pair or train, to empty token buckets.
+    /// Probes before each pair or train, to empty token buckets.
     pub primers: u32,
     pub discarded: DiscardedTrains,
     /// Other rates that many pairs agreed on.
@@ -225,8 +225,8 @@ impl DiscardedTrains {
         if self.together <= others {
             return "";
         }
-        "; something on the path lets frames go in batches, such as a shaper that is a program (`tap --impair rate=`) or a \
-            receiver that collects them: `capacity --method train` measures across batches"
+        "; a part of the path releases frames in batches, for example a software shaper (`tap --impair \
+        rate=`) or a receiver that collects them; `capacity --method train` measures across batches"
     }
 
     pub fn to_text(self) -> String {

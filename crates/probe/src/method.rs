@@ -69,7 +69,7 @@ impl ReplyMeaning {
     }
 }
 
-/// Stands in front of the number in a payload.
+/// Stands before the number in a payload.
 const PROBE_PAYLOAD_MAGIC: [u8; 4] = *b"PRPB";
 /// Bytes of magic and number.
 const MAGIC_AND_NUMBER_BYTES: usize = 8;

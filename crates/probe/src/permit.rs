@@ -72,7 +72,8 @@ impl TargetLimits {
         }
     }
 
-    /// Returns whether a series must end because of its loss, counted among probes whose time to be answered is over.
+    /// Returns whether a series must end because of its loss. The loss is counted among probes that can no
+    /// longer be answered in time.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
         // A few lost probes of a few would be a large share by chance.
         sent >= MIN_PROBES_FOR_LOSS && lost * 100 > sent * self.loss_percent as u64
@@ -192,9 +193,9 @@ impl ProbePermit {
         self.limits_for(ip, today).map(|limits| PermittedTarget { ip, limits })
     }
 
-    /// The limits for an address today (`2026-11-22`): of the narrowest network in the file that contains it, else of the command line.
-    /// Loopback addresses need no permission. An address that the file names and no longer allows is refused, also if the command line allows
-    /// it. Every program that sends asks here, at the latest by [`Self::permit_target`].
+    /// The limits for an address today (`2026-11-22`): the limits of the narrowest network in the file that contains it, otherwise the limits
+    /// of the command line. Loopback addresses need no permission. If the permission in the file has expired, the address is refused even if
+    /// the command line allows it. Every program that sends calls this, at the latest by [`Self::permit_target`].
     pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits(ip, today)?;
         // A refusal of the owner wins, but "not named" is no refusal: the usual limits hold then.
@@ -237,11 +238,12 @@ impl ProbePermit {
         if let Some(target) = now.iter().rev().max_by_key(|target| target.network.bits()) {
             return Ok(target.limits());
         }
-        // Before what is typed: `--allow` does not prolong what the file has ended.
+        // The file comes before the command line: `--allow` does not extend a permission that the file has ended.
         if let Some(until) = ended.iter().filter_map(|target| target.until.as_deref()).max() {
             return Err(PermitRefusal::Ended(ip, until.to_owned()));
         }
-        // Also what the command line allows has the usual limits only: more is for the owner to grant (see the module).
+        // An address that only the command line allows has the usual limits: only the owner can grant more
+        // (see the module).
         let needs_none = ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip));
         if needs_none { Ok(TargetLimits::DEFAULT_LIMITS) } else { Err(PermitRefusal::NotAllowed(ip)) }
     }

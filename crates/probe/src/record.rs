@@ -70,7 +70,7 @@ impl ProbeStamp {
     }
 }
 
-/// The point of a probe's way out at which it was stamped.
+/// The point on a probe's way out at which it was stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DepartureStage {

@@ -14,9 +14,9 @@ pub const MAX_SCHEDULED_PROBES: usize = 10_000_000;
 #[serde(rename_all = "snake_case")]
 pub enum ProbeKind {
     Single,
-    /// Sent in front of others, to wake the path and fill its buckets; not measured.
+    /// Sent before other probes, to wake the path and fill its buckets; not measured.
     Primer,
-    /// Sent behind others, so that they are not the end of a burst; not measured.
+    /// Sent after other probes, so that they are not the end of a burst; not measured.
     Tail,
     Pair,
     /// One of many at a steady distance.
@@ -54,7 +54,7 @@ pub enum ScheduleRefusal {
 pub struct ProbeSchedule(Vec<PlannedProbe>);
 
 impl ProbeSchedule {
-    /// A schedule of these probes, in this order. They are numbered anew.
+    /// A schedule of these probes, in this order. They get new numbers.
     pub fn new(mut planned: Vec<PlannedProbe>) -> Result<Self, ScheduleRefusal> {
         if planned.is_empty() {
             return Err(ScheduleRefusal::Empty);
@@ -85,7 +85,8 @@ impl ProbeSchedule {
             (0..count)
                 .map(|train| {
                     let planned = PlannedProbe { number: 0, train, kind: ProbeKind::Single, at, length };
-                    // The draw depends on the number alone, so a schedule can be made again from its seed.
+                    // The drawn value depends only on the number, so the schedule can be computed
+                    // again from its seed.
                     at += draw_exponential(seed, u64::from(train), mean);
                     planned
                 })
@@ -122,11 +123,12 @@ impl ProbeSchedule {
         self.0.last().map_or(Nanos::ZERO, |last| last.at)
     }
 
-    /// A name that is the same for the same times, lengths and trains, and hardly ever for others.
+    /// A name that is the same for the same times, lengths and trains, and almost certainly different otherwise.
     pub fn fingerprint(&self) -> String {
         let mut sum = self.0.len() as u64;
         for probe in &self.0 {
-            // Numbers follow from the order, and kinds change nothing on the wire: neither is included.
+            // The name includes neither the numbers, which follow from the order, nor the kinds, which change
+            // nothing on the wire.
             let place = u64::from(probe.train) << 32 | u64::from(probe.length);
             sum = keyed_mix(keyed_mix(sum, probe.at.as_u64()), place);
         }

@@ -55,7 +55,7 @@ impl ChirpScript {
         reason = "positive and far below 2^53"
     )]
     fn offset_of(&self, nth: u32) -> Nanos {
-        // Summed from the first gap each time, in floats, so that no gap carries the rounding of the gaps before it.
+        // The sum always starts from the first gap, in floats, so that rounding errors do not add up from gap to gap.
         let first = self.first_gap.as_u64() as f64;
         let sum: f64 = (0..nth).map(|n| first / self.factor.max(1.0).powi(n.cast_signed())).sum();
         Nanos::new(sum as u64)
@@ -90,13 +90,13 @@ struct ScriptRow {
     kind: Option<ProbeKind>,
 }
 
-/// Rows of CSV (`offset_ns,length,train[,kind]`, with or without a line of names) or of JSON, one object a line. Rows without a train are
-/// trains of one. Empty lines and those that begin with `#` do not count.
+/// Rows of CSV (`offset_ns,length,train[,kind]`, with or without a line of names) or of JSON, one object a
+/// line. Rows without a train are trains of one. Empty lines and lines that begin with `#` do not count.
 pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
-        // A line of names counts only in front of all rows: further down it would be a damaged row.
+        // A line of names counts only before all rows: further down it would be a damaged row.
         if line.is_empty() || line.starts_with('#') || (planned.is_empty() && line.starts_with("offset_ns")) {
             continue;
         }

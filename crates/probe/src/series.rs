@@ -1,7 +1,7 @@
 //! Accounts for a series of probes to one target: lost, duplicated, reordered and damaged answers, and round-trip times.
 //!
-//! It is given what left and what came back, in any order. A round trip lasts from the best known departure time of a probe to the kernel's
-//! stamp of its answer, with the bound of both stamps.
+//! It receives the sent probes and the received answers, in any order. A round trip lasts from the best known
+//! departure time of a probe to the kernel's stamp of its answer, with the bound of both stamps.
 //!
 //! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted separately.
 
@@ -45,7 +45,7 @@ pub struct SeriesCounts {
     pub lost: u64,
     /// Further sound answers to probes that had one.
     pub duplicates: u64,
-    /// First answers that came after that of a later probe.
+    /// First answers that arrived after the first answer to a later probe.
     pub reordered: u64,
     /// Answers with a wrong checksum or changed content.
     pub corrupted: u64,
@@ -55,7 +55,7 @@ pub struct SeriesCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettledCounts {
     pub sent: u64,
-    /// Those of them without a sound answer.
+    /// Probes that have no sound answer.
     pub lost: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct SeriesTimes {
     pub max_ns: i64,
     pub mean_ns: f64,
     pub mdev_ns: f64,
-    /// Interarrival jitter as RFC 3550 smooths it, over answers in the order in which they came.
+    /// Interarrival jitter with the smoothing of RFC 3550, over answers in the order of their arrival.
     pub jitter_ns: Option<u64>,
     /// The largest error bound of all times.
     pub bound_ns: u64,
@@ -158,8 +158,8 @@ impl ProbeSeries {
             return AnswerMeaning::Corrupted;
         }
         *self.says.entry(reply.says).or_default() += 1;
-        // A router may report an error for a probe that the target answers all the same, for example for one copy of it. So an answer
-        // takes a refusal back, but an error never takes back an answer.
+        // A router may report an error for a probe that the target still answers, for example for one copy of
+        // it. So an answer replaces a refusal, but an error never replaces an answer.
         match (*state, reply.says.is_answer()) {
             (ProbeState::Answered, _) => {
                 self.counts.duplicates += 1;
@@ -205,7 +205,7 @@ impl ProbeSeries {
         SeriesCounts { lost, ..self.counts }
     }
 
-    /// Losses among the first `settled` probes, those that have had the time to be answered.
+    /// Losses among the first `settled` probes, which can no longer be answered in time.
     pub fn count_settled_losses(&self, settled: usize) -> SettledCounts {
         let mut counts = SettledCounts::default();
         for (record, state) in self.records.iter().zip(&self.states).take(settled) {

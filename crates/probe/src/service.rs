@@ -1,11 +1,11 @@
-//! The release service, pure half: what packets of other programs may be sent, and which goes when.
+//! The release service, pure half: which packets of other programs may be sent, and when each is sent.
 //!
 //! ```text
 //!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> ReleaseCalendar (clashes) -> outlet
 //! ```
-//! Clients are other programs of the machine and not trusted: no client can send what the permit forbids, use up more than its share
-//! of a target's limits while others need theirs, keep packets of others from leaving, or have the service work for nothing without end
-//! ([`ClientAllowance`]).
+//! Clients are other programs of the machine and not trusted: no client can send what the permit forbids, use
+//! more than its share of a target's limits while other clients need theirs, block packets of other clients,
+//! or make the service work without end for nothing ([`ClientAllowance`]).
 //!
 //! Invariant: a packet that was queued comes out exactly once: released, refused or cancelled.
 
@@ -40,7 +40,7 @@ pub enum PacketRefusal {
     OverLimit,
     /// The bytes are no IPv4 or IPv6 packet of the kind that may be sent.
     Malformed,
-    /// Source or next hop are not those of the interface, or the source port belongs to another program.
+    /// Source or next hop do not belong to the interface, or the source port belongs to another program.
     WrongSource,
     TooLong,
     /// Another packet had the outlet, and moving this one would make it later than its client allows.

@@ -1,6 +1,6 @@
 //! Summarises how well a sender kept its departure times and distances, and which probes are doubtful.
 //!
-//! Invariant: errors are of probes that have left; the others are only counted.
+//! Invariant: errors are computed only for probes that have left; all other probes are only counted.
 
 use crate::{ProbeFlag, ProbeRecord, ProbeStamp};
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub(crate) fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> T {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// A percentile, if there are enough values that one of them lies above it: the 99th of fewer than 100 would only be the largest one.
+/// A percentile, if at least one value lies above it: the 99th percentile of fewer than 100 values would only be the largest one.
 pub(crate) fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     (sorted.len() * (100 - percent) >= 100).then(|| nearest_rank(sorted, percent))
 }
@@ -58,7 +58,7 @@ pub struct ReleaseSummary {
     /// Error of the distances within trains, without sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing_error_ns: Option<ErrorSpread>,
-    /// Error bound of those stamps.
+    /// Error bound of the departure stamps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stamp_bound_ns: Option<ErrorSpread>,
 }
@@ -67,7 +67,8 @@ impl ReleaseSummary {
     /// Summarises records that are in order of their numbers.
     pub fn from_records(records: &[ProbeRecord]) -> Self {
         let gone: Vec<_> = records.iter().filter(|record| has_departed(record)).collect();
-        // Only neighbours that have both left: a gap in the numbers would count as an error of the distance.
+        // Only neighbours that have both left are compared: a gap in the numbers would count as an
+        // error of the distance.
         let neighbours =
             gone.windows(2).filter(|two| two[0].train == two[1].train && two[0].number + 1 == two[1].number);
         Self {

@@ -1,8 +1,8 @@
 //! The log of programs that run for long: events of `tracing`, one line each on standard error.
 //!
 //! Nothing is logged unless `--log-level` or [`LEVEL_VARIABLE`] asks for it. Then remarks become events, too, so that standard error
-//! has one format. Events have fields instead of prose: `run`, `node`, `peer` and others, by which one run is followed through several
-//! machines. Texts of other machines are escaped and bounded like everywhere else.
+//! has one format. Events have fields instead of prose, such as `run`, `node` and `peer`. With these fields, a user can follow one run
+//! through several machines. Texts of other machines are escaped and bounded like everywhere else.
 //!
 //! Spans are not used: a thread of a rig does work of several runs.
 
@@ -89,7 +89,8 @@ pub fn is_event_log_enabled() -> bool {
 
 impl LogReader {
     fn detect_standard_error() -> Self {
-        // systemd names the device and inode of the stream that goes to the journal: standard error may have been redirected since.
+        // systemd names the device and inode of the stream that goes to the journal: standard error may have
+        // been redirected since then.
         let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
         let here =
             std::fs::metadata("/proc/self/fd/2").map(|facts| format!("{}:{}", facts.dev(), facts.ino()));
@@ -112,7 +113,8 @@ impl Subscriber for LogWriter {
             LogFormat::Text => line::text_line(event, clock::wall_clock_ns(), self.reader),
             LogFormat::Json => line::json_line(event, clock::wall_clock_ns()),
         };
-        // One call: lines of several threads do not mix. Without a reader the event is lost, and the work continues.
+        // The line is written with one call, so that lines of several threads do not mix. Without a reader
+        // the event is lost, and the work continues.
         drop(io::stderr().write_all(text.as_bytes()));
     }
 

@@ -77,7 +77,8 @@ impl From<Blame> for CommandExit {
         match blame {
             Blame::Usage => Self::Usage,
             Blame::Plan => Self::Plan,
-            // For a failed node and a failed network the user looks at the same place: `packetrig fleet status`.
+            // A failed node and a failed network have the same exit code, because the user checks both with
+            // `packetrig fleet status`.
             Blame::World | Blame::Peer => Self::World,
             Blame::Rights => Self::Rights,
             Blame::Busy => Self::Busy,

@@ -1,4 +1,4 @@
-//! Names and numbers that make one run different from every other.
+//! Names and numbers that identify a run uniquely.
 
 use jiff::Timestamp;
 use std::hash::{BuildHasher, RandomState};
@@ -24,7 +24,7 @@ pub fn random_seed() -> u64 {
 
 /// Makes an id that sorts by the time a run began: `20261121-081407-3fa9c1`.
 pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
-    // The time comes first for the order. 24 random bits tell runs apart that began in the same second.
+    // The time comes first, so that names sort by it. 24 random bits distinguish runs that began in the same second.
     let date = utc_timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");
     format!("{date}-{:06x}", random & 0xff_ffff)
 }

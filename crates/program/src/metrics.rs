@@ -97,13 +97,13 @@ impl<R: Fn() -> String> MetricsConnections<R> {
 
     /// Accepts new connections, and advances each as far as possible without waiting.
     fn serve_once(&mut self) {
-        // At most as many as can be open, so that a flood of connections cannot keep the loop going.
+        // At most as many connections are accepted as can be open, so that a flood cannot keep the loop busy.
         for _ in 0..MAX_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { break };
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            // The oldest goes: connections that send nothing must not keep a scraper out.
+            // The oldest connection is closed: connections that send nothing must not lock out a scraper.
             if self.open.len() == MAX_CONNECTIONS {
                 self.open.pop_front();
             }
@@ -111,7 +111,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
         }
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
-        // An error means that the peer has gone: its connection is dropped like one that was answered.
+        // An error means that the peer has gone: its connection is dropped like an answered one.
         self.open.retain_mut(|scrape| now_ns < scrape.until_ns && !scrape.advance_io(render).unwrap_or(true));
     }
 }
@@ -131,7 +131,7 @@ impl MetricsRequest {
         Self { stream, head: Vec::new(), answer: Vec::new(), written: 0, until_ns }
     }
 
-    /// Reads and writes what is possible now; `true` when the whole answer is written.
+    /// Reads and writes as much as possible now; `true` when the whole answer is written.
     fn advance_io(&mut self, render: &impl Fn() -> String) -> std::io::Result<bool> {
         if self.answer.is_empty() {
             if !self.read_head()? {
@@ -151,12 +151,11 @@ impl MetricsRequest {
         Ok(true)
     }
 
-    /// Reads what has arrived; `true` at the empty line, at the end of the stream, or when the head is too long.
+    /// Reads the available bytes; `true` at the empty line, at the end of the stream, or when the head is too long.
     fn read_head(&mut self) -> std::io::Result<bool> {
         let mut chunk = [0; 512];
         loop {
-            // A head that is too long is answered as far as it was read: the method
-            // and the path stand at its beginning.
+            // A head that is too long is answered from its read part: the method and the path are at its beginning.
             if self.head.len() >= MAX_REQUEST_BYTES || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
                 return Ok(true);
             }
@@ -196,8 +195,8 @@ fn format_response(status: &str, body: &str) -> Vec<u8> {
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
-/// Reports whether a browser asks on behalf of a page of another origin, or, on the loopback interface, by a host name that does
-/// not belong to it (DNS rebinding).
+/// Reports whether a browser sends the request for a page of another origin. On the loopback interface, this
+/// includes a host name that does not belong to it (DNS rebinding).
 fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
     let headers = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     headers.into_iter().any(|(name, value)| {
@@ -206,7 +205,7 @@ fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
             // Scrapers send no such header; browsers send it with requests of scripts.
             "origin" => true,
             "sec-fetch-site" => !matches!(value, "none" | "same-origin"),
-            // Behind another address, the user may have given the machine any name.
+            // At another address, the user may have given the machine any name.
             "host" => is_loopback && !is_address_or_localhost(value),
             _ => false,
         }

@@ -190,7 +190,7 @@ impl TextStyle {
 
 /// Width of a terminal: `COLUMNS`, or the width that the terminal reports.
 fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
-    // POSIX: COLUMNS is the width that the user prefers, so it comes before what the terminal reports.
+    // POSIX: COLUMNS is the width that the user prefers, so it takes precedence over the terminal's width.
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     named
         .filter(|columns| *columns > 0)

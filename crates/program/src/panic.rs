@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 /// Runs `command`. A panic in it, or in a worker that it joins, becomes [`CommandExit::Bug`]. Guards are dropped during the panic,
 /// so interfaces are restored.
 pub(crate) fn run_guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
-    // Unwind safety does not matter: nothing of the command is used after it.
+    // Unwind safety does not matter: after a panic, no value of the command is used.
     catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
 }
 
@@ -23,10 +23,10 @@ fn print_bug_report(program: ProgramName, info: &PanicHookInfo<'_>) {
         info.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
     let ProgramName { name, version, after_bug } = program;
     print_remark(format_args!(
-        "bug: {name} {version} failed an assumption of its own{place}: {what}\n  \
+        "bug: {name} {version} failed an internal check{place}: {what}\n  \
          please report this message to the developers{after_bug}"
     ));
-    // For developers; in a report of a user, the place and the version are enough.
+    // The backtrace is for developers; a user's report only needs the place and the version.
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
         print_remark(std::backtrace::Backtrace::force_capture());
     }

@@ -34,7 +34,7 @@ pub fn run_program<C: Parser, E: CommandError>(
     help: fn(String) -> String,
     perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
 ) -> ExitCode {
-    // Before any file is made: captures and keys are readable by their owner only.
+    // This comes before any file is made: only the owner may read captures and keys.
     private_files::tighten_process();
     private_files::on_exposed(|file, error| {
         print_remark(format_args!(
@@ -42,7 +42,7 @@ pub fn run_program<C: Parser, E: CommandError>(
             file.display()
         ));
     });
-    // The hook comes first: without it, a panic would print a backtrace that means nothing to the user.
+    // The hook comes first: without it, a panic would print a backtrace that users cannot understand.
     panic::install_panic_hook(program);
     panic::run_guarded(|| run_command(help, perform)).into()
 }

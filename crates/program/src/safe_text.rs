@@ -17,14 +17,15 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    // Only at the beginning, where this program puts them: in the middle they would come from a name or a message.
+    // They stay only at the beginning, where this program puts them: in the middle they would come from a
+    // name or a message.
     let clearing =
         CLEAR_SCREEN_SEQUENCES.iter().find(|sequence| text.starts_with(**sequence)).copied().unwrap_or("");
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
         if let Some(OwnColour { code, length }) = find_own_colour_sequence(left) {
-            // The key is left out: a terminal does not need it, and printing it would make it known.
+            // The key is left out: a terminal does not need it, and printing would reveal it.
             shown.extend(["\u{1b}[", code, "m"]);
             left = &left[length..];
             continue;
@@ -40,7 +41,7 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns true if the character has no picture of its own and is no line end or tab.
+/// Returns true if the character is not printable and is no line end or tab.
 fn is_unsafe(c: char) -> bool {
     !matches!(c, '\n' | '\t') && !is_visible_char(c)
 }
@@ -67,7 +68,7 @@ struct OwnColour<'a> {
 /// Finds the colour sequence at the beginning of the text, if this program has written it.
 fn find_own_colour_sequence(text: &str) -> Option<OwnColour<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
-    // Bounded: otherwise a text of many escapes would be searched to its end for each of them.
+    // The search is bounded: otherwise a text of many escapes would be searched to its end for each escape.
     let end = codes.bytes().take(MAX_COLOUR_SEQUENCE_BYTES).position(|byte| byte == b'm')?;
     let (code, key) = codes[..end].rsplit_once(';')?;
     let length = "\u{1b}[".len() + end + 1;

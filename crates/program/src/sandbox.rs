@@ -37,7 +37,7 @@ pub struct ProgramOpening {
 /// Begins the sandbox. Must be called before a second thread starts.
 pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
     let ProgramNeeds { program, opening, kept, network_thread_capabilities, files, tcp, class, user } = needs;
-    // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
+    // A rig asks other packetrig processes whether they hold a port; Landlock would refuse their abstract sockets.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
         return Ok(ProgramOpening {
@@ -58,7 +58,8 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
 }
 
 impl ProgramOpening {
-    /// Does not print which rules hold. What the kernel lacks, and a sandbox that is off, is still printed.
+    /// Does not print the active rules. It still prints which protections the kernel lacks, and that
+    /// a sandbox is off.
     pub const fn suppress_report_if(mut self, is_quiet: bool) -> Self {
         self.is_quiet = is_quiet;
         self
@@ -90,20 +91,20 @@ impl ProgramOpening {
 }
 
 impl ProgramOpening {
-    /// Gives up rights like `drop_rights`, for a program whose runs need rights that its readers of requests do not need. Returns a thread
-    /// that starts runs with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
-    /// with these names stay entered.
+    /// Gives up rights like `drop_rights`, for a program with runs that need more rights than its request
+    /// threads. Returns a thread that starts runs with these rights. The calling thread, and all threads that
+    /// it starts, lose these rights. The returned thread can still enter the namespaces with these names.
     pub fn drop_rights_outside_rig_namespaces(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
-        // setns(2) takes CAP_SYS_ADMIN, which nothing keeps: a thread stays in each namespace.
+        // setns(2) needs CAP_SYS_ADMIN, which no thread keeps: a thread stays in each namespace.
         if is_on {
             netns::keep_threads_in(namespaces);
         }
-        // Started before the rights are given up: a thread inherits them from the one that starts it.
+        // The thread is started before the rights are given up: a thread inherits rights from the one that starts it.
         let rigs = ResidentThread::start_here("rigs")?;
         let network_thread_capabilities = self.network_thread_capabilities;
-        // The process comes before this thread: TSYNC of seccomp gives all threads the filters of the caller, so a
-        // narrower filter of this thread would reach the thread of the rigs.
+        // The process is confined before this thread: TSYNC of seccomp gives all threads the filters of the
+        // caller, so a narrower filter of this thread would also apply to the thread of the rigs.
         self.drop_rights()?;
         if is_on {
             sandbox::confine_thread(ThreadClass::Parser, network_thread_capabilities)?;
@@ -135,7 +136,8 @@ impl ThreadConfinement {
 }
 
 impl ProgramOpening {
-    /// Gives up rights like `drop_rights`, for a program whose threads all need rights, except those that the result starts.
+    /// Gives up rights like `drop_rights`, for a program in which all threads need rights, except the threads
+    /// that the result starts.
     pub fn drop_rights_except_confined(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.network_thread_capabilities);
         // Entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
@@ -155,7 +157,8 @@ pub fn limit_rights(flags: &SandboxFlags, kept: ProcessCapabilities) -> Result<(
     Ok(())
 }
 
-/// Does work that reads data from others before the sandbox is entered: without rights except for files.
+/// Does work that reads foreign data before the sandbox is entered. During the work, the thread has no
+/// rights except for files.
 pub fn run_confined<T: Send>(flags: &SandboxFlags, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
     ThreadConfinement { kept }.run_work(work)
@@ -192,7 +195,7 @@ fn choose_user(request: BecomeUser) -> Result<SandboxUserChoice, Error> {
         BecomeUser::Stay(reason) => {
             return Ok(SandboxUserChoice { user: None, reason: Some(reason.to_owned()) });
         }
-        // The user asked for this user, so a failure is an error; the default users below are only tried.
+        // The user asked for this account, so a failure is an error; the default accounts below are only tried.
         BecomeUser::Named(name) => {
             let user = ProcessUser::find_by_name(&name)
                 .map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;

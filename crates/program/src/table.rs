@@ -20,8 +20,8 @@ pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
 }
 
-/// Formats a table that is no wider than `width`: columns are left out in the order of `least_important`, and a line below has
-/// their number and names the command that shows all. A name stands for all columns that have it.
+/// Formats a table that is no wider than `width`. Columns are left out in the order of `least_important`. A line below gives
+/// their number and the command that shows all columns. A name means all columns with this name.
 pub fn format_fitted_table(
     width: Option<usize>,
     header: &[&str],
@@ -29,7 +29,7 @@ pub fn format_fitted_table(
     least_important: &[&str],
     all_are_in: &str,
 ) -> String {
-    // If it does not fit even without all of them, it is too wide: the remaining columns are needed.
+    // If the table does not fit even without all of these columns, it is too wide: the remaining columns are needed.
     let mut left_out: &[&str] = &[];
     for count in 0..=least_important.len() {
         left_out = &least_important[..count];
@@ -58,8 +58,8 @@ fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usiz
 /// Width of a column with the two blanks before it.
 fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> usize {
     let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
-    // Each cell has one blank on both sides. `format_table` adds one before a line and cuts the last one off, so the
-    // sum of the columns is the length of the line.
+    // Each cell has one blank on both sides. `format_table` adds one blank before a line and removes the last
+    // one, so the sum of the columns is the length of the line.
     2 + widest.max(heading.chars().count())
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
 const SOCKET_FILE_NAME: &str = "release.sock";
 /// Timeout for an answer of the service.
-// The service waits up to 8 s for hardware addresses before ACCEPTED, and up to 2 s for its listener before WELCOME and
-// LISTENING.
+// The service waits up to 8 s for hardware addresses before ACCEPTED, and up to 2 s for its listener
+// before WELCOME and LISTENING.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Path of the service's socket, unless the environment has another one.
@@ -89,8 +89,8 @@ impl ReleaseClient {
         match connection.send_request(&hello)? {
             // The version is not compared: a service with another version has refused HELLO.
             ServiceMessage::Welcome { facts, .. } => Ok(Self { connection, facts, next_id: 0 }),
-            // `send_request` has compared the id, so a message of another type breaks the protocol. The same
-            // holds below.
+            // `send_request` has compared the id, so a message of another type breaks the protocol.
+            // The same holds below.
             _ => Err(ReleaseError::Broken),
         }
     }
@@ -122,7 +122,8 @@ impl ReleaseClient {
         }
     }
 
-    /// Removes packets from the queue and returns their number: those of a batch, or of all (0); of a train, or of all (0).
+    /// Removes packets from the queue and returns their number: packets of one batch or of all batches (0),
+    /// of one train or of all trains (0).
     pub fn cancel_packets(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
         let id = self.new_id();
         match self.connection.send_request(&ClientMessage::Cancel { id, batch, train })? {
@@ -163,7 +164,7 @@ impl ReleaseClient {
     }
 
     const fn new_id(&mut self) -> u64 {
-        // Never 0, which means all batches in CANCEL.
+        // The id is never 0, which means all batches in CANCEL.
         self.next_id += 1;
         self.next_id
     }
@@ -185,8 +186,7 @@ impl ServiceConnection {
             }
             match self.receive_message(deadline)? {
                 None => return Ok(None),
-                // No request is open: this ERROR is about the connection, or about a request that has timed
-                // out.
+                // No request is open: this ERROR is about the connection, or about a request that has timed out.
                 Some(ServiceMessage::Error { text, place, .. }) => {
                     return Err(ReleaseError::Refused { text, place });
                 }
@@ -204,7 +204,7 @@ impl ServiceConnection {
         loop {
             let answer = self.receive_message(deadline)?.ok_or(ReleaseError::Silent)?;
             match answer {
-                // Also the answer to an earlier request that has timed out. `queue_event` drops it.
+                // This may also be the answer to an earlier request that has timed out. `queue_event` drops it.
                 _ if !is_answer_to(&answer, message.id()) => self.queue_event(answer),
                 ServiceMessage::Error { text, place, .. } => {
                     return Err(ReleaseError::Refused { text, place });
@@ -218,10 +218,11 @@ impl ServiceConnection {
         loop {
             match self.stream.send_message(bytes) {
                 Ok(false) => {}
-                // A service that refuses this program has sent the reason before it closed the connection: it is received next.
+                // If the service refuses this program, it has sent the reason before it closed the
+                // connection: the reason is received next.
                 Ok(true) | Err(_) => return Ok(()),
             }
-            // The deadline is checked after a try, so a message is sent even if no time is left.
+            // The deadline is checked after the first try, so a message is sent even if no time is left.
             let now = clock::monotonic_ns();
             if now >= deadline {
                 return Err(ReleaseError::Silent);
@@ -241,7 +242,8 @@ impl ServiceConnection {
 
     fn receive_message(&mut self, deadline: u64) -> Result<Option<ServiceMessage>, ReleaseError> {
         loop {
-            // Received before the deadline is checked: a wait of zero returns what has arrived.
+            // The socket is read before the deadline is checked: a wait of zero returns the
+            // messages that have arrived.
             match self.stream.receive_message(&mut self.buffer)? {
                 ReceivedMessage::Closed => return Err(ReleaseError::Closed),
                 ReceivedMessage::Message(length) => {
@@ -251,7 +253,7 @@ impl ServiceConnection {
                     match ServiceMessage::from_bytes(bytes) {
                         Some(message) => return Ok(Some(message)),
                         None if ServiceMessage::is_known(bytes) => return Err(ReleaseError::Broken),
-                        // Sent by a later service: clients ignore it by the protocol.
+                        // A later service has sent this message: the protocol tells clients to ignore it.
                         None => {}
                     }
                 }

@@ -89,7 +89,7 @@ impl<'a> FieldReader<'a> {
         self.place = FieldPlace { field, byte, ..self.place };
     }
 
-    /// Sets the packet to which the fields belong from here on.
+    /// Sets the packet to which all following fields belong.
     pub(crate) const fn enter_packet(&mut self, packet: Option<u32>) {
         self.place.packet = packet;
     }
@@ -131,8 +131,8 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn read_padded(&mut self, count: usize) -> Option<&'a [u8]> {
         let all = self.read_bytes(count.checked_next_multiple_of(MESSAGE_ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
-        // Bytes without a meaning can get one in a later version only if nothing but zeros was ever accepted in
-        // them.
+        // Later versions can give a meaning to reserved bytes only if readers never accepted any value but
+        // zero in them.
         padding.iter().all(|byte| *byte == 0).then_some(bytes)
     }
 

@@ -46,8 +46,7 @@ fn read_header(fields: &mut FieldReader<'_>, message_length: usize) -> Option<Me
     let kind = fields.name_field("type").read_u16()?;
     fields.name_field("reserved").skip_reserved(2)?;
     let length = fields.name_field("length").read_u32()? as usize;
-    // The socket delivers whole messages, so another length is a fault of the sender and not a part of a
-    // message.
+    // The socket delivers whole messages, so another length is a fault of the sender and not a part of a message.
     if length != message_length {
         return None;
     }
@@ -55,13 +54,13 @@ fn read_header(fields: &mut FieldReader<'_>, message_length: usize) -> Option<Me
     Some(MessageHeader { kind, id })
 }
 
-/// Builds a message whose body `write` adds.
+/// Builds a message; `write` adds the body.
 fn build_message(kind: u16, id: u64, write: impl FnOnce(&mut FieldWriter)) -> Vec<u8> {
     let mut fields = FieldWriter::default();
     fields.put_u16(kind).put_u16(0).put_u32(0).put_u64(id);
     write(&mut fields);
     let mut bytes = fields.pad_to_alignment().take_bytes();
-    // The length is known only now; it was written as 0.
+    // The length is known only now; the placeholder was 0.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     bytes[4..8].copy_from_slice(&length.to_ne_bytes());
     bytes

@@ -121,7 +121,8 @@ fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let out_of_order = findings.count_losses_of_faulty_ports();
-    // Computed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows those at the sender and the receiver.
+    // This is computed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows
+    // drops at the sender and the receiver.
     let in_doubt = sum_doubtful_losses(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
     ports::add_drop_doubt(&mut streams, findings.plan, findings.lookup, &out_of_order);
@@ -206,7 +207,7 @@ fn sum_doubtful_losses(streams: &[StreamReport]) -> u64 {
     sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
 }
 
-/// Caveats of the nodes, and those that need the results of all nodes.
+/// Caveats of the nodes, and caveats that need the results of all nodes.
 fn collect_caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
     // A single node cannot know whether the whole run ended early.
     let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
@@ -228,7 +229,8 @@ fn stopped_early(
     probes: Option<&ProbesReport>,
     outcome: &RunOutcome,
 ) -> bool {
-    // A stream without an end is meant to be stopped. One with an end is cut short if some of its frames were not sent.
+    // A stream without an end is meant to be stopped. A stream with an end is cut short if some of its frames
+    // were not sent.
     let mut rows = streams.iter().zip(timelines);
     let mut is_cut_short = || {
         rows.any(|(stream, timeline)| {

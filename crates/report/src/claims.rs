@@ -24,8 +24,7 @@ const MAX_FRAMES: u64 = 1 << 53;
 pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
-    // Before the other check, so that a false row does not take the place
-    // of a true one about the same subject.
+    // This check comes first, so that a false row does not replace a true row about the same subject.
     let impossible = remove_impossible_rows(&mut result);
     let foreign = retain_first_rows(&mut result.ports, |row| part.own_port(row.port))
         + retain_first_rows(&mut result.send, |row| part.sent_stream(row.stream))
@@ -155,7 +154,7 @@ fn retain_first_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {
         let Some(thing) = thing(row) else { return false };
-        // Workers of one port may have a row each, so more than the first one is kept.
+        // Several workers of one port may each have a row, so all of these rows are kept.
         let count = kept.entry(thing).or_insert(0);
         *count += 1;
         *count <= MAX_ROWS
@@ -163,7 +162,7 @@ fn retain_first_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<
     before - rows.len()
 }
 
-/// Each caveat once, in the order of arrival, without those of one kind.
+/// Each caveat once, in the order of arrival, without caveats of one kind.
 pub(super) fn distinct_caveats(results: &[NodeResult], without: CaveatKind) -> Vec<Caveat> {
     let mut seen = BTreeSet::new();
     let all = results.iter().flat_map(|node| &node.caveats).filter(|caveat| caveat.doubt != without);

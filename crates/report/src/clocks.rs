@@ -41,7 +41,7 @@ impl StreamFindings<'_> {
         })
     }
 
-    /// Caveats for streams whose latency is unknown because the clocks of their nodes were not compared.
+    /// Caveats for streams of unknown latency: it is unknown because the clocks of their nodes were not compared.
     pub(super) fn list_clock_caveats(self) -> Vec<Caveat> {
         let streams = self.plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.latency);
         streams.filter_map(|(index, stream)| self.find_clock_caveat(index, &stream.name)).collect()

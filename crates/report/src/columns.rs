@@ -1,7 +1,8 @@
 //! The tables of a report as data. Each column is described once: name in files, kind, meaning, source of its value.
-//! CSV files, their machine-readable description, terminal tables and the book's reference are made of these lists.
+//! CSV files, their machine-readable description, terminal tables and the book's reference are made from these lists.
 //!
-//! Invariant: a published column keeps its name, and new columns come last, so that readers by position go on working.
+//! Invariant: a published column keeps its name, and new columns come last, so that readers that
+//! use positions still work.
 
 mod arrivals;
 mod ports;

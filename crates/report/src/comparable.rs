@@ -1,4 +1,4 @@
-//! Figures of a run that can be compared with those of another run.
+//! Figures of a run that can be compared with figures of another run.
 
 use super::figures::sum_of;
 use super::{FrameLoss, LatencyReport, MeanRate, ProbeFindings, ProbesReport, RunReport, StreamReport};
@@ -15,10 +15,10 @@ const TIME_UNIT: &str = "ns";
 const PERCENT_UNIT: &str = "%";
 const BIT_RATE_UNIT: &str = "bit/s";
 
-/// Figures of a run: those of all streams together, then of each stream, then of each line of probes. Unknown figures are absent.
+/// Figures of a run: first of all streams together, then of each stream, then of each line of probes. Unknown figures are absent.
 pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
     let mut figures = Vec::new();
-    // With a single stream, the figures of the whole run would only repeat those of the stream.
+    // With a single stream, the figures of the whole run would only repeat the stream's figures.
     if report.streams.len() > 1 {
         figures.extend(list_total_figures(report));
     }
@@ -84,8 +84,8 @@ struct Throughput {
     doubt: f64,
 }
 
-/// Different frames per second that arrived in the time that was asked for, as `--min-rate` judges them. A stream that
-/// went as fast as it could has only the rate between its first and its last arrival, and a single frame has none.
+/// Different frames per second that arrived in the requested time, as `--min-rate` judges them. A stream that was sent
+/// as fast as possible has only the rate between its first and its last arrival; a single frame has no rate.
 fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {
         return Some(Throughput {
@@ -97,14 +97,14 @@ fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     let received = stream.received.as_ref()?;
     let value = match received.rate {
         Some(rate) => rate.frames_per_second(),
-        // Nothing arrived, and that is known: the rate is zero, not unknown.
+        // It is known that no frame arrived: the rate is zero, not unknown.
         None if received.frames == 0 => 0.0,
         None => return None,
     };
     Some(Throughput { value, doubt: estimate_unpaced_rate_doubt(stream, value) })
 }
 
-/// Amount by which the rig may have lowered the rate of a stream that was sent as fast as it could.
+/// Amount by which the rig may have lowered the rate of a stream that was sent as fast as possible.
 fn estimate_unpaced_rate_doubt(stream: &StreamReport, received_rate: f64) -> f64 {
     match stream.loss {
         Some(loss) if loss.lost > 0 => {

@@ -1,8 +1,9 @@
-//! Losses that may be the fault of the rig: those at times when one of its ports was not in order, and as many as
-//! its ports dropped themselves.
+//! Losses that may be the fault of the rig: losses at times when one of its ports was not in order, and as
+//! many losses as its ports dropped themselves.
 //!
-//! Times here are counted from T. A loss that begins before an event is split: frames lost before the event are judged
-//! as usual. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
+//! Times here are counted from T. A loss that begins before an event is split: frames lost before the event
+//! are judged as usual. A loss that continues after the event stays in doubt to its end, because the event
+//! may have caused all of it.
 
 use super::lookup::StreamReceiver;
 use super::losses::longest_delay_of;
@@ -120,7 +121,7 @@ impl OutageSpan {
         if from <= self.begin || !self.is_one_gap {
             return self.frames;
         }
-        // The lost numbers are consecutive: those that should have arrived before the event were lost before it.
+        // The lost numbers are consecutive: frames that were due before the event were lost before it.
         self.frames - gone_before(from).saturating_sub(self.first).min(self.frames)
     }
 }

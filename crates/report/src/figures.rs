@@ -49,7 +49,7 @@ impl MeanRate {
     }
 }
 
-/// Rate in bits per second of `frames` frames whose first and last are `span` nanoseconds apart.
+/// Rate in bits per second of `frames` frames; `span` is the time from the first to the last of them, in nanoseconds.
 fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
     // The bits of all frames take `frames` intervals on the link, and `span` is `frames - 1` of them.
     let exact = ((frames - 1) * 1_000_000_000).checked_mul(bits);
@@ -94,7 +94,7 @@ pub struct LatencyReport {
     pub p999: Nanos,
     pub p9999: Nanos,
     /// Largest time by which a frame arrived before it was sent, by the compared clocks; zero if none did. Such a frame
-    /// counts as one without latency. A time above the error of the clocks proves that error wrong.
+    /// has no latency. If the time is larger than the stated error of the clocks, this error is wrong.
     #[serde(default)]
     pub early: Nanos,
     /// Error of the figures, in short.

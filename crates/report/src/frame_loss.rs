@@ -15,7 +15,8 @@ pub struct FrameLoss {
     pub extra: u64,
     /// `lost` in percent of `expected`, for display.
     pub percent: f64,
-    /// Runs of lost frames; absent where receivers share a stream, because a receiver cannot see the others' frames.
+    /// Runs of lost frames; absent where receivers share a stream, because one receiver cannot see
+    /// the frames of another.
     pub bursts: Option<u64>,
     /// The longest of them.
     pub longest_burst: Option<u64>,
@@ -27,7 +28,7 @@ pub struct FrameLoss {
     /// Part of `extra` that the sender may have sent and not counted, at most.
     #[serde(default)]
     pub extra_in_doubt: u64,
-    /// True if a receiver should have several copies of a frame: all copies count, and `extra` are those beyond.
+    /// True if a receiver should have several copies of a frame: all copies count, and `extra` are the further ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts_copies: bool,
 }
@@ -46,8 +47,8 @@ impl FrameLoss {
         if stream.metrics.rx_per_tx_thousandths <= stream.rx.len() as u64 * 1000 {
             return loss;
         }
-        // With more copies than receivers, each receiver should have several of a frame, so copies are expected. A
-        // frame that never arrived lacks all of its copies, however many extra copies others have.
+        // If there are more copies than receivers, each receiver should get several copies of a frame. A
+        // frame that never arrived lacks all of its copies, however many extra copies other frames have.
         let arrived = sequence.unique.saturating_add(sequence.duplicates);
         let never_came = sent.saturating_mul(stream.rx.len() as u64).saturating_sub(sequence.unique);
         // With a fractional ratio some frames have fewer copies, so only the smaller number is certain.

@@ -44,7 +44,7 @@ pub(super) fn build_histogram(times: &Latency) -> Vec<LatencyBucket> {
 
 fn bounds_of(ns: u64) -> (Nanos, Nanos) {
     let octave = ns.max(1).ilog2();
-    // Small times have a bucket of their own: their shift is zero.
+    // Small times have their own bucket: their shift is zero.
     let shift = octave.saturating_sub(STEPS_PER_OCTAVE_LOG2);
     let from = ns >> shift << shift;
     (Nanos::new(from), Nanos::new(from.saturating_add(1 << shift)))

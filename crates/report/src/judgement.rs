@@ -1,8 +1,9 @@
 //! The verdict on each criterion: the measured value, its bounds, and PASS, FAIL or INCONCLUSIVE.
 //!
-//! Every measured value has a least and a most ([`Bounded`]): the certain and the possible value. FAIL: even the lower bound
-//! breaks the limit. PASS: even the upper bound keeps it. In between the rig cannot tell. A fault of the rig only lowers the
-//! least or raises the most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
+//! Every measured value has a least and a most ([`Bounded`]): the certain and the possible value. FAIL: even
+//! the lower bound breaks the limit. PASS: even the upper bound keeps it. Between them, the rig cannot
+//! decide. A fault of the rig only lowers the lower bound or raises the upper bound, so it never causes a
+//! FAIL. A fault of the device raises both, so it never causes a PASS.
 
 use packetrig_stats::bounded::Bounded;
 use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
@@ -58,7 +59,7 @@ pub(super) fn judge_at_least<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> Cr
 
 /// Part of `whole` that an upper limit allows.
 pub(super) fn allowed_count(limit: Share, whole: u64) -> u64 {
-    // Rounded down: 0.1 % of 999 frames is none.
+    // The number is rounded down: 0.1 % of 999 frames is none.
     let allowed =
         u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE_LINK.billionths());
     clamp_to_u64(allowed)
@@ -80,7 +81,7 @@ pub struct SubjectJudgement {
 
 /// Finding of a criterion on one stream. Without a figure to judge, functions return `None` instead.
 ///
-/// It is made of a figure with its bounds, or of none: without bounds nothing is judged.
+/// A figure with its bounds, or no figure: without bounds the criterion is not judged.
 pub(super) struct StreamFinding {
     pub(super) result: CriterionResult,
     /// Measured value, in words with the numbers.
@@ -121,7 +122,7 @@ pub struct CriterionLine {
     pub judged: usize,
     /// Number of subjects that do not meet the criterion.
     pub failed: usize,
-    /// Number of subjects for which the result is unknown.
+    /// Number of subjects with an unknown result.
     pub unknown: usize,
     /// The subjects that decide, the worst first; of a criterion that is met everywhere, the first subject. At most 32.
     pub subjects: Vec<SubjectJudgement>,
@@ -140,7 +141,7 @@ impl CriterionLine {
         let unknown = count_results(&judgements, CriterionResult::Unknown);
         let mut subjects = judgements;
         subjects.sort_by_key(|judgement| std::cmp::Reverse(judgement.result));
-        // A line that is met names its first subject, so that it shows a measurement.
+        // A line of a met criterion names its first subject, so that it shows a measurement.
         subjects.truncate((failed + unknown).clamp(1, MAX_NAMED));
         Some(Self { criterion: criterion.to_owned(), limit, result, judged, failed, unknown, subjects })
     }

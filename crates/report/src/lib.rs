@@ -93,10 +93,10 @@ pub struct RunFacts {
     pub steered: bool,
 }
 
-/// Number of nodes that reported, of those that should have.
+/// Number of expected nodes that reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportCoverage {
-    /// Number of nodes whose result is here.
+    /// Number of nodes with a received result.
     pub reported: usize,
     /// Number of nodes of the run.
     pub expected: usize,
@@ -124,7 +124,7 @@ pub struct RunReport {
     pub started_wall_ns: u64,
     /// Seed for the values that the plan leaves random: the same seed sends the same frames.
     pub seed: u64,
-    /// Time from T until the last sender was done; absent if nothing was sent.
+    /// Time from T until the last sender was done; absent if no frame was sent.
     pub sending: Option<Nanos>,
     /// Time at which the run entered each state, by the controller's clock; absent if it was not recorded.
     #[serde(default)]

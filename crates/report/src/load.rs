@@ -6,7 +6,7 @@ use packetrig_plan::timeline::StreamTimeline;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The factor k: frames received per second over those asked for, each stream at its mean rate.
+/// The factor k: frames received per second divided by the requested frames per second, each stream at its mean rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadFactor {
     pub senders: usize,
@@ -19,7 +19,7 @@ pub struct LoadFactor {
 }
 
 impl LoadFactor {
-    /// Computes the factor; `None` unless several ports sent streams whose rates are known on both sides.
+    /// Computes the factor; `None` unless several ports sent streams with known rates on both sides.
     pub(super) fn from_streams(
         plan: &Plan,
         streams: &[StreamReport],

@@ -58,11 +58,11 @@ impl fmt::Display for MisdeliveryReport {
 /// Frames of a stream without a tag, compared by their content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentReport {
-    /// Frames that left without a tag and whose content can be compared.
+    /// Frames that left without a tag and have a comparable content.
     pub compared: u64,
-    /// Part of them whose content arrived.
+    /// Number of these frames with content that arrived.
     pub arrived: u64,
-    /// Part of them whose content did not arrive.
+    /// Number of these frames with content that did not arrive.
     pub lost: u64,
     /// Frames of too many different contents to compare.
     pub not_compared: u64,
@@ -77,7 +77,7 @@ impl ContentReport {
     pub(super) fn match_contents(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
         let all = sum_of(sent.frames.values().copied());
         let matched = arrived.remove_matching(sent);
-        // Contents that did not fit into the receiver's table may be the ones that seem to be missing.
+        // If contents did not fit into the receiver's table, they may be the ones that seem to be missing.
         let compared = if arrived.uncounted == 0 { all } else { matched };
         let not_compared = sent.uncounted.saturating_add(all - compared);
         Self { compared, arrived: matched, lost: compared - matched, not_compared, in_doubt: 0 }
@@ -85,8 +85,8 @@ impl ContentReport {
 }
 
 impl StreamFindings<'_> {
-    /// True if frames may have been in flight when the receiver stopped: delays were near the time for which it
-    /// listened, or frames arrived until the last moment.
+    /// True if frames may have been in flight when the receiver stopped: delays were near its listening time,
+    /// or frames arrived until the last moment.
     pub(super) fn may_have_missed_late_frames(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
         let StreamReceiver { node, row: received } = receiver;
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return false };
@@ -98,7 +98,7 @@ impl StreamFindings<'_> {
         delay + delay > listened || quiet < Nanos::new(listened.as_u64() / 10)
     }
 
-    /// Caveats for streams at whose end frames may have been in flight when receivers stopped.
+    /// Caveats for streams that may have had frames in flight when their receivers stopped.
     pub(super) fn list_drain_caveats(self) -> Vec<Caveat> {
         let mut caveats = Vec::new();
         for index in 0..self.plan.streams.len() {
@@ -143,7 +143,8 @@ impl StreamFindings<'_> {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return Vec::new() };
         let apart = largest_clock_difference(sender, receiver.node);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
-        // From departures to arrivals: earlier by the error of the clocks at most, later by that error and the delay of the path.
+        // The window reaches from departures to arrivals: earlier by at most the error of the clocks, later
+        // by at most that error plus the delay of the path.
         events.map(|event| event.extend_by(apart, apart + longest_delay_of(receiver.row))).collect()
     }
 
@@ -166,7 +167,7 @@ impl StreamFindings<'_> {
             else {
                 continue;
             };
-            // A receiver that shares a stream with others cannot tell which frames are missing.
+            // A receiver that shares a stream with other receivers cannot tell which frames are missing.
             if let [port] = self.plan.streams[index].rx.as_slice()
                 && let Some(arrived) = arrived.get_mut(port)
             {
@@ -194,7 +195,7 @@ impl StreamFindings<'_> {
         // Each frame left at most this late, so a frame that was due before this was surely on its way.
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
         let delay = longest_delay_of(received);
-        // Without an arrival after the outage, nothing shows that the delay did not grow: a factor of two, as
+        // Without an arrival after the outage, the delay may have grown: the check allows a factor of two, as
         // for receivers that stopped.
         let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
         let by_delay = timeline.due_before(time.saturating_sub(late + delay + grown));
@@ -256,7 +257,7 @@ impl StreamFindings<'_> {
     }
 }
 
-/// Part of these frames that arrived at none of the ports that expect them, as far as single lost frames are known.
+/// Number of these frames that arrived at none of their expected ports, as far as single lost frames are known.
 fn count_lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
     // The frames lost at every port are at most as many as at the port that lost least.
     let lost = rows.iter().map(|receiver| count_lost_at(astray, receiver.row)).min();
@@ -279,7 +280,7 @@ pub(super) fn largest_clock_difference(sender: &NodeResult, receiver: &NodeResul
     if sender.node == receiver.node {
         return Nanos::ZERO;
     }
-    // Both were compared with the controller's clock, so both errors add up.
+    // Both clocks were compared with the controller's clock, so both errors add up.
     largest_clock_error(sender)
         .zip(largest_clock_error(receiver))
         .map_or(ASSUMED_CLOCK_DIFFERENCE, |(one, other)| one + other)

@@ -1,7 +1,7 @@
 //! Rows of nodes: counts of each, its clock, and its start relative to T.
 //!
 //! Times of different nodes are converted to the controller's clock before they are compared, and carry the bound of the
-//! conversion. The time of a first frame is that of its stamp; the time until the frame was on the wire is unknown here.
+//! conversion. The time of a first frame is its stamp; how long it then took to reach the wire is unknown here.
 
 use super::figures::sum_of;
 use super::lookup::ResultLookup;
@@ -29,7 +29,7 @@ pub struct NodeReport {
     pub clock: Option<NodeClock>,
     /// Departure of its first frame; absent if it sent nothing or was not to begin at T.
     pub start: Option<NodeStart>,
-    /// Its machine; absent if it did not report, or from an older version.
+    /// The machine of the node; absent if the node did not report, or if its version is too old.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
 }
@@ -86,7 +86,7 @@ impl fmt::Display for SkewVerdict {
 /// Skew of the starts of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkewReport {
-    /// Time from the earliest to the latest start, of nodes whose clock is known; absent if they are fewer than two.
+    /// Time from the earliest to the latest start, among nodes with a known clock; absent for fewer than two nodes.
     pub spread: Option<Nanos>,
     /// Additional time that is possible, by the bounds of all nodes.
     pub bound: Option<Nanos>,
@@ -98,7 +98,7 @@ pub struct SkewReport {
     pub wanted: Option<Nanos>,
     /// Verdict on the wanted maximum; absent if nothing was wanted.
     pub verdict: Option<SkewVerdict>,
-    /// Nodes whose start is unknown.
+    /// Nodes with an unknown start time.
     pub unknown: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeCloc
     };
     let (first, last) = (lead_at(near.started)?, lead_at(near.senders_done)?);
     let drifted = first.0.abs_diff(last.0);
-    // One offset stands for the whole run, so it is wrong by up to half of the drift between the clocks meanwhile.
+    // One offset is used for the whole run, so it is wrong by up to half of the clocks' drift during the run.
     Some(NodeClockLead {
         offset_ns: first.0.midpoint(last.0),
         bound: first.1.max(last.1) + Nanos::new(drifted.div_ceil(2)),
@@ -216,7 +216,7 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
     }
 }
 
-/// The earliest due frame of this node, of those that left.
+/// The earliest due frame of this node, among the frames that left.
 fn find_first_departure(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
     let departures = node.send.iter().filter_map(|row| FirstDeparture::from_send_result(row, timelines));

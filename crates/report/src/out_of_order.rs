@@ -18,7 +18,7 @@ impl FaultyPortLosses {
     /// Adds the losses of a stream from one port to another: while either was not in order, and the part while the
     /// sending port was not.
     pub(super) fn add_losses(&mut self, tx: usize, rx: usize, of_both: u64, of_sender: u64) {
-        // Losses during both are counted at the sender, so that no frame counts twice.
+        // The sender counts losses during both, so that no frame counts twice.
         let both = [
             (&mut self.sending, tx, of_sender),
             (&mut self.receiving, rx, of_both.saturating_sub(of_sender)),

@@ -1,7 +1,8 @@
 //! Times at which frames of a stream were missing.
 //!
-//! An outage lasts from the arrival of the last frame before it until that of the first frame after it. At the ends of
-//! a stream one of these arrivals is missing: the plan determines the length there, not the receiver's timeout.
+//! An outage lasts from the arrival of the last frame before it to the arrival of the first frame after it.
+//! At the ends of a stream one of these arrivals is missing: the plan determines the length there, not the
+//! receiver's timeout.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::lookup::StreamReceiver;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of outages of a stream in a report: the longest ones.
 const MAX_LISTED: usize = 64;
-/// Delay from which a sender is reported as stalled.
+/// A sender counts as stalled from this delay on.
 const STALLED_SENDER_DELAY: Nanos = Nanos::from_millis(10);
 
 /// An outage of a stream at one port. Times are counted from T.
@@ -119,7 +120,7 @@ impl StreamFindings<'_> {
         }
         for outage in outages {
             let span = OutageSpan::from_outage(outage, receiver);
-            // No frame arrived after it: its frames may have arrived after the receiver stopped.
+            // No frame arrived after the outage: its frames may have arrived after the receiver stopped.
             let in_doubt = if outage.end.is_none() && self.may_have_missed_late_frames(index, receiver) {
                 outage.frames
             } else {
@@ -175,7 +176,8 @@ impl StreamFindings<'_> {
         Some(length.lower_to(certain, BoundReason::RigLosses))
     }
 
-    /// Length of an outage without an arrival before or after it, by the plan: between the frames around it, or those at its ends.
+    /// Length of an outage without an arrival before or after it, by the plan: between the frames around it,
+    /// or between the frames at its ends.
     fn compute_length_at_stream_end(
         self,
         index: usize,
@@ -193,7 +195,7 @@ impl StreamFindings<'_> {
         let after = outage.last.saturating_add(u64::from(outage.end.is_some()));
         let between = |from: u64, to: u64| timeline.due_time(to).saturating_sub(timeline.due_time(from));
         let length = between(before, after);
-        // The lost frames themselves certainly make an outage: from the due time of the first until that of the last.
+        // The lost frames alone prove an outage: from the due time of the first one to that of the last one.
         let length =
             Bounded::exactly(length).lower_to(between(outage.first, outage.last), BoundReason::NoArrival);
         length

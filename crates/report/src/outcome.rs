@@ -109,7 +109,7 @@ impl NodeFault {
 }
 
 const NO_START_TIME_REASON: &str = "no start time was accepted by all nodes";
-/// Marks each reason of a node that did not start with the others.
+/// Prefix of each reason why a node did not start with the other nodes.
 pub const SPLIT_START_MARK: &str = "(split_start)";
 
 /// Outcome of a run.
@@ -155,7 +155,7 @@ impl RunOutcome {
     /// True if the start came too late for some nodes, so that a repetition of the run may well start everywhere.
     pub fn is_late_start(&self) -> bool {
         match self {
-            // Only a run that sent nothing, or whose split start is named, may be repeated without a change.
+            // A run may be repeated without a change only if it sent nothing, or if it names its split start.
             Self::Failed { fault } => fault.is_late_start(),
             _ => self.is_split_start(),
         }

@@ -46,7 +46,8 @@ pub struct PortReport {
     /// Maximum number of frames that were sent within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
-    /// Frames that left closer together than planned because the sender had been held up: a device may drop as many.
+    /// Frames that left closer together than planned because the sender had been delayed: a device
+    /// may drop this number.
     #[serde(default)]
     pub sent_ahead: u64,
     /// Frames of other runs that arrived here.
@@ -74,12 +75,15 @@ pub struct LossPlaces {
     pub total: u64,
     /// Frames that the kernel refused or our sending interface dropped.
     pub sender: Option<u64>,
-    /// Frames that our receiver dropped because its ring was full. At most `total`; frames of others may be among the drops.
+    /// Frames that our receiver dropped because its ring was full. At most `total`; frames of other senders
+    /// may be among the drops.
     pub receiver: Option<u64>,
-    /// Losses while a port was not in order, by the rig or by a link without carrier; beyond those above.
+    /// Losses while a port was not in order, by the rig or by a link without carrier, in addition
+    /// to the losses above.
     #[serde(default)]
     pub in_doubt: u64,
-    /// The rest: the device under test or the path to and from it. Absent if either end is.
+    /// Frames lost elsewhere: in the device under test, or on the path to and from it. Absent if
+    /// either end is unknown.
     pub path: Option<u64>,
 }
 
@@ -112,8 +116,8 @@ impl LossPlaces {
         total: u64,
         ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
     ) -> Self {
-        // Sender first, then receiver, each at most the rest: a frame is counted at one place.
-        // A port that only receives has no drops to know, so it must not make the sum unknown.
+        // The sender counts first, then the receiver, each at most the remaining frames: a frame is counted at
+        // one place. A port that only receives has no known drops of a sender, and must not make the sum unknown.
         let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
         // If one count is unknown, the sum is unknown.
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();

@@ -1,8 +1,8 @@
 //! The probes of a run: one row for each line of the plan, with the results of both of its ends.
 //!
 //! The sending node measures times against the wall clock of the far end. The relation of the clocks of two nodes is known
-//! here, because both have been compared with the controller's. There is another relation by the session's own exchanges;
-//! the one with the smaller bound is used. The number of requests that reached a reflector comes from its node.
+//! here, because both were compared with the controller's clock. The session's own exchanges give a second relation; the
+//! one with the smaller bound is used. The number of requests that reached a reflector comes from its node.
 //!
 //! Invariant: a line without a result is in the report, by name and with the reason.
 
@@ -59,7 +59,7 @@ pub struct ProbeLineReport {
 pub struct ProbeFindings {
     pub end: ProbeLineEndReason,
     pub counts: ProbeCounts,
-    /// True if the node with the reflector has reported its counts. If not, the losses are those of the session itself.
+    /// True if the node with the reflector has reported its counts. If not, the losses are the session's own values.
     pub far_end_reported: bool,
     /// Losses between the ports on the way there, and on the way back; absent if unknown.
     pub lost_there: Option<u64>,
@@ -88,9 +88,9 @@ pub struct ProbeFindings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockRelationSource {
-    /// Both ends have one clock.
+    /// Both ends use the same clock.
     One,
-    /// Both were compared with the controller's clock.
+    /// Both clocks were compared with the controller's clock.
     Fleet,
     /// The probes themselves compared them: a path that is always slower one way looks like clocks that differ.
     Exchanges,
@@ -283,10 +283,10 @@ impl OneWayDelays {
     }
 }
 
-/// Requests that never arrived: sent requests less those that the far end counted.
+/// Requests that never arrived: sent requests less the requests that the far end counted.
 fn lost_requests(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected {
-        // More requests than were sent: copies were made on the way, and may hide losses.
+        // More requests arrived than were sent: copies were made on the way, and may hide losses.
         Some(far) => row.counts.sent.checked_sub(far.requests),
         None => row.session_lost.map(|(there, _)| there),
     }
@@ -295,7 +295,7 @@ fn lost_requests(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -
 /// Answers that never arrived.
 fn lost_answers(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected.and_then(|far| far.reflected) {
-        // More answers than reflections: copies were made on the way back, so the losses are unknown.
+        // More answers arrived than there were reflections: copies were made on the way back, so the losses are unknown.
         Some(reflected) => reflected.checked_sub(row.counts.answered),
         None => row.session_lost.map(|(_, back)| back),
     }
@@ -348,12 +348,12 @@ impl ProbesReport {
 
     fn judge_findings(&self, found: &ProbeFindings) -> CriterionResult {
         let ProbeCounts { planned, sent, answered, .. } = found.counts;
-        // Without a report of its reflector, silence may be the reflector's fault and not that of the path.
+        // Without a report of its reflector, silence may be the reflector's fault and not the path's fault.
         let has_far_end = !self.has_reflectors() || found.far_end_reported;
         match (self.is_answered(), sent, answered) {
             // Probes of this method get no answers, so only the sending can be judged.
             (false, ..) if sent == planned => CriterionResult::Pass,
-            // No probe was sent, so missing answers say nothing about the path.
+            // No probe was sent, so missing answers prove nothing about the path.
             (false, ..) | (true, 0, _) => CriterionResult::Unknown,
             (true, _, 0) if has_far_end => CriterionResult::Fail,
             (true, _, 0) => CriterionResult::Unknown,

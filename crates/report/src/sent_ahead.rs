@@ -1,5 +1,5 @@
-//! Losses by bursts of the rig itself: a sender that was held up sends more in a time than planned, and a device that
-//! carries the plan may drop the excess.
+//! Losses by bursts of the rig itself: a delayed sender sends more frames in a time than planned, and a
+//! device that carries the plan may drop the excess.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::sum_of;
@@ -9,11 +9,12 @@ use super::streams::StreamFindings;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_units::{Nanos, clamp_to_u64};
 
-/// Time after a burst in which its backlog in the device may still cost frames: a policer with two percent of headroom
-/// fills a bucket of five milliseconds in that time.
+/// Time after a burst in which its backlog in the device may still cause losses: in this time, a policer with
+/// two percent of headroom refills a bucket of five milliseconds.
 const BACKLOG_DRAIN_TIME: Nanos = Nanos::from_millis(250);
 
-/// A fault of the rig with a number of frames that it may have cost, by the times since T at which they arrive or are missing.
+/// A fault of the rig, with the number of losses that it may have caused, and the times since T at which
+/// those frames arrive or are missing.
 #[derive(Clone, Copy, Debug)]
 struct CountedDoubt {
     from: Nanos,
@@ -62,8 +63,7 @@ impl StreamFindings<'_> {
     ) -> u64 {
         let timeline = self.timelines.get(index).filter(|_| !self.is_recorded(index));
         let (Some(length), Some(timeline)) = (outage.end.zip(outage.begin), timeline) else {
-            // Without both arrivals, or without due times, nothing shows how
-            // near the frames were to each other.
+            // Without both arrivals, or without due times, the distance of the frames is unknown.
             return outage.frames;
         };
         let (end, begin) = length;
@@ -71,16 +71,17 @@ impl StreamFindings<'_> {
             .due_time(outage.last.saturating_add(1))
             .saturating_sub(timeline.due_time(outage.first.saturating_sub(1)));
         let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
-        // From the last frame that arrived before the outage to the first one after it.
+        // The span reaches from the last frame that arrived before the outage to the first one after it.
         let intervals = u128::from(outage.last.saturating_sub(outage.first)) + 2;
         let planned = u128::from(planned.as_u64().max(1));
-        // The unit is a tenth of an interval, of which one is jitter of the path; a part of a frame counts as one.
+        // The unit is a tenth of an interval; one unit is jitter of the path, and a part of a frame counts as one.
         let tenths = saved.saturating_mul(intervals * 10) / planned;
-        // A sender that was held up may have sent the due frames at once, also between frames that are as far apart as planned.
+        // A delayed sender may have sent the due frames at once, also between frames with the planned distance.
         let stalled = u128::from(self.longest_stall_during(index, receiver, outage).as_u64());
         let due = stalled.saturating_mul(intervals).div_ceil(planned);
         let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10).max(due));
-        // The first frame of each gap counts too: the frames around it do not show how near it was to the one before.
+        // The first frame of each gap counts too: the frames around it do not show how close it was
+        // to the frame before.
         too_many.saturating_add(outage.gaps).min(outage.frames)
     }
 

@@ -29,7 +29,7 @@ impl StreamReport {
     pub(super) fn judge_loss(&self, limit: Share) -> Option<StreamFinding> {
         let loss = self.loss?;
         let contents = self.contents.unwrap_or_default();
-        // Numbered frames and those compared by content are disjoint, so one limit applies to their sum.
+        // Numbered frames and frames compared by content are disjoint, so one limit applies to their sum.
         let expected = loss.expected.saturating_add(contents.compared);
         let lost = Bounded::exactly(loss.lost.saturating_add(contents.lost));
         let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
@@ -86,10 +86,10 @@ impl StreamReport {
     /// copy may be one.
     fn bounded_copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
         let loss = self.loss.unwrap_or_default();
-        // If the plan expects several copies at a receiver, only those beyond them are too many.
+        // If the plan expects several copies at a receiver, only further copies are too many.
         let twice = if loss.counts_copies { 0 } else { received.sequence.duplicates };
         let copies = Bounded::exactly(twice.saturating_add(loss.extra));
-        // An engine that counts too few frames makes the others look like copies.
+        // An engine that counts too few frames makes the other frames look like copies.
         let least = copies.value.saturating_sub(loss.extra_in_doubt);
         let most = copies.value.saturating_add(received.sequence.stale);
         copies.lower_to(least, BoundReason::RigLosses).raise_to(most, BoundReason::Stale)
@@ -113,7 +113,7 @@ impl StreamReport {
     }
 
     pub(super) fn judge_latency(&self, limit: LatencyLimit) -> Option<StreamFinding> {
-        // Nothing arrived: the loss is judged elsewhere, and there is no latency to judge.
+        // No frame arrived: the loss is judged elsewhere, and there is no latency to judge.
         self.received.as_ref().filter(|got| got.frames > 0)?;
         let bounds = self.latency.as_ref().and_then(|latency| latency.bounds);
         let Some(latency) = bounds.map(|bounds| bounds.bounds_of_figure(limit.figure)) else {
@@ -180,10 +180,11 @@ impl StreamReport {
         Some(StreamFinding::at_most(limit.as_u64(), late, measured).limit_to_inconclusive())
     }
 
-    /// Distinct frames that arrived, per second of the time that was asked for, or of the time that they took if that is longer.
+    /// Distinct frames that arrived, divided by the requested time, or by the actual time if that is longer.
     ///
-    /// The least is the measured rate. The most adds the frames that the rig did not send or may have lost, and removes
-    /// the time by which the sender, by its stamps, was slower than planned; a count within a time is exact to one frame.
+    /// The lower bound is the measured rate. The upper bound adds the frames that the rig did not send or may
+    /// have lost. It also removes the time by which the sender's stamps show that it was slower than planned.
+    /// A count within a time is exact to one frame.
     pub(super) fn delivered_rate(&self) -> Option<Bounded<u64>> {
         let asked = u128::from(self.asked_milli.filter(|asked| *asked > 0)?);
         let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
@@ -218,7 +219,7 @@ impl StreamReport {
     }
 }
 
-/// Nanoseconds from the first to the last; 0 if one of them is not known.
+/// Nanoseconds from the first to the last frame; 0 if one of the times is unknown.
 fn span_of(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
     first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).as_u64().into())
 }

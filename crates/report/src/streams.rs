@@ -99,7 +99,7 @@ pub struct StreamReport {
     pub measured: bool,
     /// Sent frames; absent if the sending node did not report.
     pub sent: Option<SentFrames>,
-    /// Arrived frames, over all receivers; absent if one of them did not report, or if there is none.
+    /// Arrived frames of all receivers; absent if one of them did not report, or if there is none.
     pub received: Option<ArrivedFrames>,
     /// Missing frames, over all receivers; absent if either side did not report.
     pub loss: Option<FrameLoss>,
@@ -112,11 +112,11 @@ pub struct StreamReport {
     pub largest_jitter: Option<Bounded<Nanos>>,
     /// The split by receiving port, in plan order.
     pub per_port: Vec<PortShare>,
-    /// Frames per second asked for, in thousandths; absent without a schedule.
+    /// Requested frames per second, in thousandths; absent without a schedule.
     #[serde(default)]
     pub asked_milli: Option<u64>,
-    /// Distinct frames delivered per second of the time asked for, in thousandths: the figure that `min_rate` judges.
-    /// Absent without a schedule.
+    /// Distinct frames delivered per second of the requested time, in thousandths: the figure that `min_rate`
+    /// judges. Absent without a schedule.
     #[serde(default)]
     pub delivered_milli: Option<Bounded<u64>>,
     /// Times of losses; absent if nothing is expected, and where receivers share the stream.
@@ -154,7 +154,7 @@ impl<'a> StreamFindings<'a> {
         wanted.iter().filter_map(|port| self.lookup.receiver_at(stream, *port)).collect()
     }
 
-    /// True if its frames are those of a file: their times are not the plan's.
+    /// True if its frames come from a file: their times are not the plan's times.
     pub(super) fn is_recorded(self, index: usize) -> bool {
         self.plan.streams[index].frames.recording().is_some()
     }
@@ -187,7 +187,7 @@ impl<'a> StreamFindings<'a> {
             let loss = FrameLoss::from_stream(stream, frames, &received.sequence);
             let in_doubt = match &times {
                 Some(times) => times.in_doubt,
-                // If the times of the losses are unknown, all of them may have happened during the event.
+                // If the times of the losses are unknown, all losses may have happened during the event.
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
                 None => self.sent_ahead(index),
             };
@@ -243,7 +243,7 @@ impl<'a> StreamFindings<'a> {
         let sender = self.sender_of(stream);
         let leaving = sender.map(|sender| &sender.row.stamp_bound).filter(|bounds| bounds.count() > 0);
         let ports = rows.iter().filter_map(|receiver| self.port_result(receiver.row.port));
-        // The worst port counts, because one figure stands for the arrivals at all of them.
+        // The worst port counts, because one figure represents the arrivals at all ports.
         StampErrors { leaving, arriving: ports.map(|port| port.clock_bound).max(), clocks }
     }
 
@@ -259,7 +259,7 @@ impl<'a> StreamFindings<'a> {
         let of = &self.plan.streams[stream];
         let mut received = summarise_arrivals(&[receiver]);
         if of.rx.len() == 1 {
-            // The series are those of the whole stream; a report of a thousand streams need not have them twice.
+            // The series cover the whole stream; a report of a thousand streams need not have them twice.
             received.series = RateSeries::default();
             received.quality = QualitySeries::default();
         }
@@ -320,7 +320,7 @@ fn worst_jitter_error(rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nan
     delays.map(|delays| jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
 }
 
-/// Jitter over all receivers: arrivals at different ports have no order among them, those at each port have.
+/// Jitter over all receivers: arrivals at different ports have no common order, but arrivals at each port have one.
 fn combine_jitter(rows: &[StreamReceiver<'_>]) -> Option<JitterSummary> {
     let mut all: Option<JitterSummary> = None;
     for jitter in rows.iter().filter_map(|receiver| receiver.row.jitter.as_ref()) {
@@ -376,7 +376,7 @@ fn summarise_arrivals(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
         counts.altered = counts.altered.saturating_add(row.counts.altered);
         counts.corrupt = counts.corrupt.saturating_add(row.counts.corrupt);
         counts.unnumbered = counts.unnumbered.saturating_add(row.counts.unnumbered);
-        // Times of different nodes are comparable only from their own T: here it is zero for all of them.
+        // Times of different nodes can be compared only relative to each node's own T: here T is zero for all of them.
         first = first.into_iter().chain(row.counts.first.map(|at| from_start(node, at))).min();
         last = last.into_iter().chain(row.counts.last.map(|at| from_start(node, at))).max();
         series.merge(&row.series);

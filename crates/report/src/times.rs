@@ -7,7 +7,7 @@ use crate::outcome::RunState;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// A state, with the time at which it was entered.
+/// A state, with the time at which the run entered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateTime {
     pub state: RunState,
@@ -24,7 +24,7 @@ pub struct RunTimes {
 }
 
 impl RunTimes {
-    /// Records an event of a run whose first event was at `began`.
+    /// Records an event of a run; the first event of the run was at `began`.
     pub fn on_event(&mut self, event: &RunEvent, began: MonoTime) {
         match event.kind {
             RunEventKind::StateChanged(state) => {

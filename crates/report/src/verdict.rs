@@ -1,8 +1,8 @@
 //! PASS, FAIL or INCONCLUSIVE: one pure function from the accounts of a run and the user's criteria.
 //!
-//! FAIL: a criterion is not met, and the rig did not do it. PASS: every criterion is met, and there is no doubt that
-//! matters. INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt.
-//! docs/book/verdicts.md has the table.
+//! FAIL: a criterion is not met, and the rig is not the cause. PASS: every criterion is met, and there is no
+//! doubt that matters. INCONCLUSIVE: the rig cannot tell. A proven failure stays a FAIL, whatever else is in
+//! doubt. docs/book/verdicts.md has the table.
 
 use super::doubt::EventReport;
 use super::judgement::{CriterionLine, CriterionResult, StreamFinding, SubjectJudgement};
@@ -175,7 +175,7 @@ fn judge_all_criteria(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCrite
 }
 
 fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement {
-    // A fault of the rig, but not the capture that the user asked for: never FAIL, and no PASS.
+    // The rig has a fault, but it does not concern the capture that the user asked for: never FAIL, and no PASS.
     let failure = find_receive_failure(node, capture.port);
     let is_whole = capture.dropped == 0 && failure.is_none();
     let frames = capture.written.saturating_add(capture.dropped);
@@ -198,7 +198,7 @@ fn find_receive_failure(node: &NodeResult, port: usize) -> Option<PortEventKind>
     events.find(|event| event.what == PortEventKind::PortFailed).map(|event| event.what)
 }
 
-/// Ports without a link at a time for which losses are in doubt: the cause is in a cable more often than in a device.
+/// Ports without a link at a time when losses are in doubt: the cause is more often a cable than a device.
 fn describe_lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     let has_doubtful_loss =
         evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.in_doubt > 0));

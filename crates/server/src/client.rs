@@ -1,7 +1,7 @@
 //! A client of this server for programs without an async runtime: single calls, and the events of a run as they come.
 //!
-//! It speaks HTTP/1.1 with or without TLS, one connection for each call. Nothing here repeats a call: the caller knows whether it may be
-//! repeated.
+//! It speaks HTTP/1.1 with or without TLS, one connection for each call. This module repeats no call: only
+//! the caller knows whether a call may be repeated.
 //!
 //! Invariant: a token is sent only to a server with a verified certificate, unless the user has turned off the check or the encryption.
 
@@ -37,7 +37,7 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// A client with the token, if one is given. Nothing is sent yet.
+    /// A client with the token, if one is given. It sends nothing yet.
     pub fn new(
         address: ApiAddress,
         token: Option<String>,

@@ -48,8 +48,9 @@ struct ClientView {
     live: Arc<Mutex<LiveCounts>>,
 }
 
-/// State that changes work on. Its lock makes changes wait for each other; it is taken before that of the view. Changes wait here and
-/// nowhere below: a change is made from the configuration before the run receives it, and no other change may alter that in between.
+/// State that changes work on. Its lock makes changes wait for each other; it is taken before that of the
+/// view. Changes wait only for this lock: a change is made from the configuration before the run receives it,
+/// and no other change may alter the configuration in between.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn SteeredRun>>,
@@ -121,7 +122,7 @@ impl<R: RunSource> TestConsole<R> {
     /// Waits until the results of all these echo requests are known, or until their run has ended.
     fn wait_for_ping_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
         for _ in 0..MAX_ECHO_RESULT_CHECKS {
-            // A new configuration has its own counts: then nothing more comes for these requests.
+            // A new configuration has its own counts, so no more results come for these requests.
             let is_current = Arc::ptr_eq(live, &self.lock_view().live);
             let live = live.lock().unwrap_or_else(PoisonError::into_inner);
             if !is_current
@@ -142,7 +143,7 @@ impl<R: RunSource> TestConsole<R> {
         let ports = view.names.port_indices(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
         let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
-        // Without names, ports that no capture includes are left out. To name one is a mistake.
+        // Without names, ports without a capture are left out. Naming such a port is an error.
         let bare = ports.iter().find(|port| !captured.contains(port)).filter(|_| !names.is_empty());
         if let Some(name) = bare.and_then(|port| Some(&view.plan.as_ref()?.ports[*port].name)) {
             return Err(TesterRefusal::validation(format!("captures: no capture includes port `{name}`")));
@@ -223,8 +224,8 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        // Under the lock of changes: no other change comes between reading
-        // the configuration and replacing it.
+        // This happens under the lock of changes: no other change comes between reading the
+        // configuration and replacing it.
         let config = change::update_flows(self.current_config(), &update)?;
         self.replan_run(&mut changes, config.to_string().into())
     }
@@ -331,7 +332,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             return Err(names::unknown_names_refusal(&strange));
         }
         let live = view.lock_live();
-        // Nothing is known about neighbours before the first sample, so there are no rows until then.
+        // Neighbours are unknown before the first sample, so there are no rows until then.
         let states = live.latest_sample().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
         Ok(states
             .iter()

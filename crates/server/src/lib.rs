@@ -4,8 +4,8 @@
 //! their types; only the `plan` crate knows their meaning. [`TestConsole`] is the tester behind them: it stores the configuration
 //! and controls a run. The crate has an async runtime, and it never touches the data plane.
 //!
-//! Invariant: nothing a client sends is ignored silently. A member or value that packetrig does not know is refused by
-//! its JSON path, the same way over both transports.
+//! Invariant: nothing that a client sends is ignored silently. An unknown member or value is refused by its
+//! JSON path, in the same way on both transports.
 #![forbid(unsafe_code)]
 
 mod api;

@@ -1,6 +1,6 @@
 //! The columns of a run in progress. Each column is described once: its key, kind and meaning, the source of its value, and
 //! where it is shown. The API's JSON and its description, the live page, `packetrig watch`, the metrics for Prometheus and the
-//! book are made of these lists. The lists of results are in `packetrig_report::columns`.
+//! book are made from these lists. The lists of results are in `packetrig_report::columns`.
 //!
 //! Invariant: a published key or metric keeps its name. The order is that of the columns on every screen.
 
@@ -42,7 +42,7 @@ pub struct WatchColumn {
     pub heading: &'static str,
     /// Its smallest width.
     pub width: u16,
-    /// Order in which columns are omitted on a narrow screen: those with the highest rank first.
+    /// Order in which columns are omitted on a narrow screen: columns with the highest rank come first.
     pub rank: u8,
     /// Name of the order by this column, if a key offers it.
     pub order: Option<&'static str>,
@@ -121,7 +121,7 @@ impl<R> LiveColumn<R> {
         json!({ "type": types, "description": self.meaning })
     }
 
-    /// Name of the form in which the live page's script shows values.
+    /// Name of the format in which the live page's script shows values.
     const fn page_form(&self) -> &'static str {
         match self.kind {
             ColumnKind::Text => "text",
@@ -178,7 +178,7 @@ fn add_members<R: Default>(schema: &mut Value, columns: &[LiveColumn<R>], form: 
     }
 }
 
-/// The members of a row in JSON, without those of its parts.
+/// The members of a row in JSON, without the members of its parts.
 pub(crate) fn row_to_json<R>(columns: &[LiveColumn<R>], row: &R) -> Map<String, Value> {
     let members = columns.iter().filter(|column| column.is_member());
     members.map(|column| (column.name.to_owned(), column.json_of(row))).collect()
@@ -202,12 +202,12 @@ pub(crate) fn count_json(count: u64) -> Value {
     if count <= MAX_EXACT_JSON_NUMBER { count.into() } else { count.to_string().into() }
 }
 
-/// A rate or a time with three digits after the point; what is not finite is absent.
+/// A rate or a time with three digits after the point; infinite values and NaN are absent.
 pub(crate) fn rate_to_json(value: f64) -> Value {
     float_to_json((value * 1000.0).round() / 1000.0)
 }
 
-/// A number with all its digits; what is not finite is absent.
+/// A number with all its digits; infinite values and NaN are absent.
 fn float_to_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 ///
 /// # For implementers
 ///
-/// The methods are called from threads that may block. `start_method` may take as long as reading the plan; the others must not wait for a
-/// trial.
+/// The methods are called from threads that may block. `start_method` may take the time to read the plan; all
+/// other methods must not wait for a trial.
 pub trait MethodService: Send + Sync + 'static {
     /// Starts a test and returns its state.
     fn start_method(&self, request: Value) -> Result<Value, MethodRefusal>;

@@ -24,7 +24,7 @@ pub struct ServerOptions {
     pub http_tls: bool,
     /// Encrypts gRPC connections with TLS.
     pub grpc_tls: bool,
-    /// Certificate chain and private key; `None`: they are made at start.
+    /// Certificate chain and private key; `None`: the server makes them at start.
     pub identity: Option<IdentityFiles>,
     /// PEM file of the authorities whose certificates clients must show. Both transports must be encrypted then.
     pub client_ca: Option<PathBuf>,

@@ -182,7 +182,7 @@ async fn report_rejections(
             () = tokio::time::sleep(REFUSAL_CHECK_INTERVAL) => false,
         };
         let counts = counters.read_counts();
-        // It stays at 0 while nothing is refused, so that the next refusal is reported within a second.
+        // The value stays at 0 while no client is refused, so that the next refusal is reported within a second.
         looks_until_next = u32::saturating_sub(looks_until_next, 1);
         if counts.without_ordinary_causes() != reported.without_ordinary_causes()
             && (is_over || looks_until_next == 0)
@@ -197,8 +197,8 @@ async fn report_rejections(
     }
 }
 
-/// Runs [`serve_rig`] for a caller that has no async runtime. `stop` may block: it gets a thread of its own. The server stops when
-/// `stop` returns or panics.
+/// Runs [`serve_rig`] for a caller that has no async runtime. `stop` may block: it gets a separate thread.
+/// The server stops when `stop` returns or panics.
 pub fn run_server(
     options: ServerOptions,
     rig: ServedRig,

@@ -1,29 +1,28 @@
 //! The trait behind the API, which the caller of [`serve_rig`](crate::serve_rig) implements, and its values.
 //!
-//! Nothing here knows HTTP, gRPC or protobuf. Unknown counts are `None`, and the API leaves them out.
+//! This module does not know HTTP, gRPC or protobuf. Unknown counts are `None`, and the API leaves them out.
 
 use serde_json::Value;
 use std::io::Read;
 use std::net::IpAddr;
 
-/// A tester: one configuration at a time, and what it measures.
+/// A tester: one configuration at a time, and its measurements.
 ///
 /// # For implementers
 ///
-/// Every method may block and is called from several threads at once, each time on a thread of its own that may block.
-/// The server guarantees one thing: calls that change something ([`set_config`](Self::set_config),
-/// [`update_config`](Self::update_config), [`append_config`](Self::append_config),
-/// [`delete_config`](Self::delete_config), [`set_state`](Self::set_state), [`send_pings`](Self::send_pings) and
-/// [`open_capture`](Self::open_capture), which stops it) come one after the other, and run to their end even if the client has gone. The
-/// others come at any time, also during a change, and should answer at once from what is known: clients poll.
-/// Clients give up after 10 s, so a configuration or a start must answer well before that.
+/// Every method may block and is called from several threads at once, each time on a thread of its own that may block. The server
+/// guarantees one thing: calls that change something ([`set_config`](Self::set_config), [`update_config`](Self::update_config),
+/// [`append_config`](Self::append_config), [`delete_config`](Self::delete_config), [`set_state`](Self::set_state),
+/// [`send_pings`](Self::send_pings) and [`open_capture`](Self::open_capture), which stops it) come one after the other, and run to their
+/// end even if the client has gone. All other calls come at any time, also during a change, and should answer at once with the known
+/// values: clients poll. Clients give up after 10 s, so a configuration or a start must answer well before that.
 ///
 /// JSON has the shape of the Open Traffic Generator model and was checked against it: members are known, have the right
 /// type and are in its range; 64-bit integers are strings; there is no `null`; `choice` is present wherever a member
 /// implies it. The implementer checks limits, references and unique names, best with `packetrig_plan`. The server
 /// checks results against the same shape; a result that does not fit is a bug and answered as one.
 ///
-/// Without a configuration nothing is an error: the configuration is `{}`, lists are empty.
+/// A missing configuration is no error: the configuration is `{}`, and lists are empty.
 pub trait Tester: Send + Sync + 'static {
     /// Replaces the configuration, clears all counters, and returns warnings. `{}` is the usual clean-up. The configuration is a text, because
     /// it may have many megabytes, and takes many times its length as values.
@@ -55,11 +54,11 @@ pub trait Tester: Send + Sync + 'static {
     /// Sends one echo request for each task, and returns whether its reply came.
     fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
 
-    /// Rows of these ports, in the order of the configuration; of all if none is named. An unknown name is a validation
-    /// error.
+    /// Rows of these ports, in the order of the configuration; of all if none is named. An unknown name
+    /// is a validation error.
     fn port_rows(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal>;
 
-    /// Rows of these flows, of those that have metrics; of all if none is named. An unknown name is a validation error.
+    /// Rows of these flows, if they have metrics; of all flows if none is named. An unknown name is a validation error.
     fn flow_rows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal>;
 
     /// Neighbours of these emulated Ethernet interfaces, of all if none is named: one row for each interface and

@@ -1,7 +1,7 @@
 //! State of a rig for viewers: the run in progress, past results and the nodes of a fleet. The caller of [`serve_rig`](crate::serve_rig)
 //! implements these traits, as it implements [`Tester`].
 //!
-//! Nothing here can change anything. An unknown count is `None`, never 0.
+//! This module cannot change the run. An unknown count is `None`, never 0.
 
 use crate::methods::MethodService;
 use crate::tester::{KnownNeighbour, LatencyFigures, PortRow, Tester, TransmitState};
@@ -69,14 +69,14 @@ pub trait LiveSource: Send + Sync + 'static {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveState {
     pub revision: u64,
-    /// Number of the configuration since the server started, from 1; 0 before the first. A new number means that all counters and
-    /// names are new.
+    /// Number of the configuration since the server started, from 1; 0 before the first. A new number means
+    /// that all counters and names are new.
     pub configuration: u64,
     /// The run in progress; absent if there is no configuration.
     pub run: Option<LiveRun>,
 }
 
-/// A run in progress. All counters are those since it was opened, except where a field says otherwise.
+/// A run in progress. All counters count from its opening, except where a field says otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveRun {
     /// Its id in the catalogue; absent until the run has reported it.
@@ -132,7 +132,7 @@ pub struct HistoryPoint {
     pub gaps: u64,
 }
 
-/// A port and what its two halves have counted since the run was opened.
+/// A port, and the counts of its two halves since the run was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LivePort {
     pub row: PortRow,
@@ -174,7 +174,7 @@ pub struct ReceivedStream {
 /// Losses of this run, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
-    /// The places below add up to those that are lost.
+    /// The places below add up to the lost frames.
     pub loss: LiveLoss,
     /// True if a stream transmits, so that frames may still be on the way.
     pub in_motion: bool,
@@ -182,8 +182,8 @@ pub struct LiveLosses {
     pub sender: Option<u64>,
     /// Dropped by our receivers.
     pub receiver: u64,
-    /// The rest: lost by the device under test and on the path to and from it, or at a time when the rig was not in order. The report has
-    /// the times of losses and distinguishes these.
+    /// Frames lost elsewhere: by the device under test and on the path to and from it, or at a time when the
+    /// rig was not in order. The report has the times of losses and distinguishes these two.
     pub path_or_in_doubt: Option<u64>,
 }
 
@@ -272,7 +272,7 @@ pub trait FactSource: Send + Sync + 'static {
 pub trait FlowArchive: Send + Sync + 'static {
     /// The largest groups of records.
     fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
-    /// Sums: overall, by protocol and over time, and what the meters count.
+    /// Sums: in total, by protocol and over time, and the counts of the meters.
     fn flow_totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
 }
 

@@ -41,7 +41,7 @@ pub enum CaveatKind {
     NearLimit,
     /// No frame of a stream arrived, or no stream ran.
     NothingMeasured,
-    /// The rig's own program did not run for a while.
+    /// The rig's own program did not run for some time.
     StoodStill,
     /// A node sent its result after the report was written.
     CameLate,

@@ -1,7 +1,8 @@
-//! The relation of a node's clock to the controller's: the value that converts times of one into times of the other.
+//! The relation of a node's clock to the controller's: the value that converts times of one clock into
+//! times of the other.
 //!
 //! Every conversion has a bound: the true time is at most that far off, as long as the clocks run apart no faster
-//! than the fit allows for. It measures nothing; [`crate::exchange`] makes fits from exchanges of messages.
+//! than the fit allows for. This module measures nothing; [`crate::exchange`] makes fits from exchanges of messages.
 //!
 //! Invariant: a bound never shrinks with the distance from the time for which a fit was made.
 
@@ -17,7 +18,7 @@ pub struct ClockFit {
     pub at: MonoTime,
     /// Time of the node's clock minus time of the controller's clock at `at`.
     pub offset_ns: i64,
-    /// Nanoseconds by which that difference grows in a second.
+    /// Nanoseconds by which the offset grows in a second.
     pub rate_ppb: i64,
     /// Bound of the error of `offset_ns` at `at`.
     pub bound: Nanos,
@@ -34,14 +35,14 @@ impl ClockFit {
     /// The node's clock less the controller's at a time of the controller's clock.
     pub fn offset_at(&self, at: MonoTime) -> i64 {
         let distance = i128::from(at.signed_since(self.at));
-        // In 128 bits, because a distance of years times a rate does not fit 64.
+        // The product uses 128 bits, because a distance of years times a rate does not fit 64.
         saturate_to_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
     /// Returns the bound of the error of [`Self::offset_at`].
     pub fn bound_at(&self, at: MonoTime) -> Nanos {
         let distance = u128::from(at.signed_since(self.at).unsigned_abs());
-        // Rounded up: a bound may be too wide, but never too narrow.
+        // The bound is rounded up: it may be too wide, but never too narrow.
         let grown = (distance * u128::from(self.drift_ppb)).div_ceil(1_000_000_000);
         self.bound + Nanos::new(clamp_to_u64(grown))
     }
@@ -85,9 +86,9 @@ impl ClockFit {
 /// Lead of one node's clock over another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLead {
-    /// The one clock less the other.
+    /// Difference of the two clocks: the first less the second.
     pub offset_ns: i64,
-    /// Nanoseconds by which that grows in a second.
+    /// Nanoseconds by which the difference grows in a second.
     pub rate_ppb: i64,
 }
 
@@ -128,7 +129,7 @@ impl FitSource {
 pub struct ClockRecord {
     /// Source of the fits below.
     pub source: FitSource,
-    /// The fit by which the node started.
+    /// The fit that the node used at its start.
     pub before: ClockFit,
     /// A fit made after the run.
     #[serde(default)]
@@ -147,26 +148,27 @@ impl ClockRecord {
     /// Returns whether the fit after the run is possible by the fit before it. If not, a clock ran less evenly than its fit
     /// allows, and no bound can be relied on.
     pub fn is_consistent(&self) -> bool {
-        // Both ways, because the bounds grow by the drift of the fit that is asked, and the two drifts differ.
+        // The difference is taken both ways, because a bound grows by the drift of its own fit, and
+        // the two drifts differ.
         self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
     }
 
     /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit after, or from
-    /// the line between both, whichever has the smallest bound. `None` if they contradict each other.
+    /// the line between both. The smallest bound decides. `None` if the fits contradict each other.
     pub fn best_fit_near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;
         }
-        // Close to a fit that fit is usually best; far from both it is the line between them, because clocks must get from one
-        // to the other.
+        // Close to a fit, that fit is usually best. Far from both fits, the line between them is best,
+        // because clocks must get from one to the other.
         let between = self.after.and_then(|after| fit_between(&self.before, &after, at));
         let known =
             [Some(self.before.expressed_at(at)), self.after.map(|after| after.expressed_at(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
-    /// Returns the largest error of the node's estimate of the controller's time, anywhere from one time of the controller's to
-    /// another, by all fits. `None` if the fits contradict each other.
+    /// Returns the largest error of the node's estimate of the controller's time, between two times of the
+    /// controller's clock, by all fits. `None` if the fits contradict each other.
     pub fn error_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         if !self.is_consistent() {
             return None;
@@ -183,8 +185,8 @@ impl ClockRecord {
         let by_after = self
             .error_against_fit(&after.expressed_at(from))
             .max(self.error_against_fit(&after.expressed_at(to)));
-        // The distance of line and fit is largest at an end. The distance of the clocks from the line is largest nearest to its
-        // middle.
+        // The distance of line and fit is largest at an end. The distance of the clocks from the line is
+        // largest nearest to its middle.
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
         let at_from = interpolate_fits(&self.before, &after, from);
         // Outside the two fits there is no line, only their own bounds.
@@ -196,7 +198,7 @@ impl ClockRecord {
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
     }
 
-    /// Returns the error of the offset that the node was given, according to a fit of the same time.
+    /// Returns the error of the offset that the node received, according to a fit of the same time.
     fn error_against_fit(&self, fit: &ClockFit) -> Nanos {
         Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound
     }
@@ -221,7 +223,7 @@ fn clock_stray_bound(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
     // Clocks that leave the line at `drift` must come back to it by its end, at no more than `drift` either. So they get no
-    // further than `2 gone left / whole` of it. The fit that allows for less drift holds for the time of the other, too.
+    // further than `2 gone left / whole` of it. The fit with less drift is also valid at the time of the other fit.
     let drift_ppb = u128::from(before.drift_ppb.min(after.drift_ppb));
     let strayed = 2 * gone * left / (gone + left).max(1) * drift_ppb;
     Nanos::new(clamp_to_u64(strayed.div_ceil(1_000_000_000)))

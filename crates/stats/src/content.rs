@@ -35,7 +35,7 @@ impl ContentCounts {
     /// Removes the frames of `sent` and returns their number. Frames that arrived more often stay.
     pub fn remove_matching(&mut self, sent: &Self) -> u64 {
         let mut matched = 0;
-        // Matched frames are taken out, so a frame that arrived answers for one stream only.
+        // Matched frames are removed, so an arrived frame matches only one stream.
         for (hash, wanted) in &sent.frames {
             let Some(here) = self.frames.get_mut(hash) else { continue };
             let taken = (*here).min(*wanted);

@@ -96,15 +96,15 @@ pub struct StreamRxCounts {
     /// Bytes of these frames, FCS included.
     pub bytes: u64,
     pub sequence: SequenceCounts,
-    /// Frames whose headers are not as sent, payload intact.
+    /// Frames with headers that differ from the sent ones, payload intact.
     pub altered: u64,
-    /// Frames whose payload is damaged, tag intact.
+    /// Frames with a damaged payload, tag intact.
     pub corrupt: u64,
     /// Frames known by their headers only: the tag was damaged.
     pub unnumbered: u64,
     /// Frames stamped earlier than they were sent: the clocks disagree.
     pub negative: u64,
-    /// The least of those delays, in nanoseconds; 0 if none was negative.
+    /// The smallest of the negative delays, in nanoseconds; 0 if none was negative.
     #[serde(default)]
     pub least_delay_ns: i64,
     pub first: Option<MonoTime>,
@@ -112,7 +112,7 @@ pub struct StreamRxCounts {
     /// Counts since the last start of the stream.
     #[serde(default)]
     pub since_start: SinceStart,
-    /// Frames missing between those that arrived, of the part since the last start.
+    /// Missing frames between arrived frames, since the last start.
     #[serde(default)]
     pub missing: u64,
     /// Delays since the last start.

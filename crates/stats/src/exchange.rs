@@ -2,9 +2,9 @@
 //!
 //! One exchange shows that the offset lies in an interval as wide as the round trip took. It cannot show which of the two paths
 //! was slower. So the quickest exchange of each window is kept, and the offset, its rate and their bound are computed from the
-//! kept ones. The end that asks is called the *node* here, and the end that answers the *controller*, as in [`ClockFit`].
+//! kept exchanges. Here the asking end is called *node* and the answering end *controller*, as in [`ClockFit`].
 //!
-//! It sends nothing and reads no clock: its callers do.
+//! This module sends nothing and reads no clock: its callers do.
 //!
 //! Invariant: the true offset lies within the bound, however uneven the paths are, as long as a clock keeps its rate
 //! against the other's to [`MAX_CLOCK_WANDER_PPB`] (and runs off by no more than [`MAX_PPB`] at all).
@@ -14,11 +14,11 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Largest deviation of the rate between two clocks from its mean: quartz changes with temperature, by less than this within
-/// minutes.
+/// Largest deviation of the rate between two clocks from its mean: quartz changes with temperature, by less
+/// than this within minutes.
 pub const MAX_CLOCK_WANDER_PPB: u64 = 10_000;
-/// The most by which two clocks may run apart: NTP may speed a kernel's clock up or slow it down by 500 ppm, and the quartz
-/// adds some.
+/// Maximum rate at which two clocks drift apart: NTP may speed a kernel's clock up or slow it down by 500
+/// ppm, and the quartz adds some.
 pub const MAX_PPB: u64 = 600_000;
 /// Exchanges in a window; of each window the quickest is kept.
 const EXCHANGES_PER_WINDOW: usize = 16;
@@ -57,10 +57,10 @@ impl ClockExchange {
         let least = i128::from(self.sent.as_nanos()) - i128::from(self.heard.as_nanos());
         let most = i128::from(self.back.as_nanos()) - i128::from(self.answered.as_nanos());
         let rested = self.answered.since(self.heard).as_u64();
-        // The two limits are of different instants, between which the clocks may have run apart.
+        // The two limits belong to different times, between which the clocks may have drifted.
         let under_way = round_trip.saturating_add(rested);
         let drift = (u128::from(under_way) * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
-        // Rounded up and with the drift, so that the true offset surely lies within it.
+        // The bound is rounded up and includes the drift, so that the true offset surely lies within it.
         let half = round_trip.div_ceil(2).saturating_add(u64::try_from(drift).ok()?);
         Some(OffsetEstimate {
             at: self.heard + Nanos::new(rested / 2),
@@ -152,15 +152,16 @@ impl ClockComparison {
     pub fn fit_clock(&self) -> Option<ClockFit> {
         let estimates: Vec<OffsetEstimate> = self.kept.iter().chain(&self.best).copied().collect();
         let now = estimates.iter().map(|estimate| estimate.at).max()?;
-        // The estimate that is best now: that of an old one may have been narrower, but its bound has grown since.
+        // This is the best estimate now: an old estimate may have been narrower, but its bound has grown since then.
         let anchor = estimates.iter().min_by_key(|estimate| estimate.uncertainty_at(now))?;
-        // All pairs: far apart estimates give a good rate, but a narrow estimate may be worth more than a distant one.
+        // All pairs are tried: distant estimates give a good rate, but a narrow estimate may be better
+        // than a distant one.
         let pairs =
             estimates.iter().flat_map(|early| estimates.iter().filter_map(|late| early.rate_to(late)));
         let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MAX_PPB };
         let RateEstimate { rate_ppb, doubt_ppb } = pairs.min_by_key(|rate| rate.doubt_ppb).unwrap_or(unknown);
-        // A measured rate is a mean over the time between two estimates; the clock may leave it by `MAX_CLOCK_WANDER_PPB`. Without one, the
-        // most by which clocks run apart holds by itself.
+        // A measured rate is a mean over the time between two estimates; the clock may differ from it by
+        // `MAX_CLOCK_WANDER_PPB`. Without a measured rate, only the maximum drift of two clocks is a limit.
         let drift_ppb = if doubt_ppb == MAX_PPB { doubt_ppb } else { doubt_ppb + MAX_CLOCK_WANDER_PPB };
         let fit = ClockFit {
             at: anchor.at,

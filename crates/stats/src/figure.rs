@@ -1,9 +1,9 @@
-//! Figures of a result: the numbers by which results are compared, whatever made them.
+//! Figures of a result: the numbers that comparisons of results use, for every kind of result.
 //!
 //! A run and a test method each name their figures. [`compare_figures`] puts the figures of two results side by side and judges them by
 //! limits; [`figure_trends`] follows each figure over many results. Neither depends on the kind of measurement.
 //!
-//! Invariant: a figure that is not known is absent or has no value; it is never zero, and it never keeps a limit.
+//! Invariant: an unknown figure is absent or has no value; it is never zero, and it never meets a limit.
 
 mod comparison;
 mod limit;

@@ -79,7 +79,7 @@ pub struct JitterSummary {
 }
 
 impl JitterSummary {
-    /// Puts the figures of two receivers together: the IPDV mean is weighted, of the others the worse is kept.
+    /// Merges the figures of two receivers: the IPDV mean is weighted; of the other figures, the worse one is kept.
     pub fn merge(&mut self, other: &Self) {
         // Figures from another machine may be as large as their types allow.
         let samples = self.samples.saturating_add(other.samples);
@@ -106,7 +106,7 @@ pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
     let errors = times_from_largest(bounds)
         .zip(times_from_largest(delays))
         .map(|(bound, delay)| bound.min(delay + doubt));
-    // A delay is in two differences, this one's and the next one's, whose weights are 1/16 and 15/16 of that.
+    // Each delay is in two differences, its own and the next one, with the weights 1/16 and 15/16 of it.
     let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
     for error in errors {
         let error = error.as_u64() as f64;

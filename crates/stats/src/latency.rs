@@ -14,8 +14,8 @@ use std::borrow::Cow;
 const MAX_DISTINGUISHED_NS: u64 = 100_000_000_000;
 
 /// Distribution of times from 1 ns to 100 s. While it counts its memory is fixed: about 200 kB at three significant digits, 28 kB
-/// at two. Serialised as its exact figures and the (value, count) pairs that are not empty; one that was read takes no more
-/// memory than these pairs until something is added to it, because a hundred bytes of a foreign file must not take 200 kB.
+/// at two. It is serialised as its exact figures and the (value, count) pairs that are not empty. A distribution that was read
+/// takes no more memory than these pairs until a value is added: a hundred bytes of a foreign file must not take 200 kB.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "SparseHistogram", try_from = "SparseHistogram")]
 pub struct Latency {
@@ -68,7 +68,7 @@ fn empty_histogram(digits: u8) -> Histogram<u64> {
 
 impl PartialEq for Latency {
     fn eq(&self, other: &Self) -> bool {
-        // One that counts and one that was read are equal if they hold the same samples.
+        // A counting distribution and one that was read are equal if they hold the same samples.
         let is_same = self.exact == other.exact && self.times.digits() == other.times.digits();
         is_same && self.buckets().eq(other.buckets())
     }
@@ -103,7 +103,7 @@ impl Latency {
         self.exact.max = self.exact.max.max(ns);
     }
 
-    /// Takes in `count` times of which only this common value is known.
+    /// Adds `count` times for which only this common value is known.
     pub fn record_repeated(&mut self, time: Nanos, count: u64) {
         if count == 0 {
             return;
@@ -158,7 +158,7 @@ impl Latency {
         self.time_if_counted(self.exact.max)
     }
 
-    /// Returns its exact figures, which can be merged with those of others.
+    /// Returns the exact figures of this distribution, which can be merged with those of other distributions.
     pub fn summary(&self) -> DelaySummary {
         DelaySummary {
             count: self.exact.count,
@@ -177,7 +177,7 @@ impl Latency {
     /// Returns the time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
         let value = self.times.to_histogram().value_at_quantile(f64::from(millionths) / 1e6);
-        // The histogram rounds up to the end of its bucket; the exact ends are known better.
+        // The histogram rounds up to the end of its bucket; the exact minimum and maximum are better known.
         self.time_if_counted(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 

@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerAccount {
-    /// The schedule asked for it by the time the sender stopped.
+    /// The schedule requested the frame by the time the sender stopped.
     Planned,
     /// Planned, but the run ended before it was built.
     Unsent,
@@ -171,7 +171,7 @@ impl FrameLedger {
 
     /// Moves frames that were added to one account to another.
     pub fn move_between(&mut self, from: LedgerAccount, to: LedgerAccount, frames: u64) {
-        // Never more than there is, so that the sum of both accounts stays.
+        // The number is limited to the frames of the account, so that the sum of both accounts stays the same.
         let moved = frames.min(self.get(from).unwrap_or(0));
         // An account that was not measured stays absent.
         if let Some(sum) = self.counts.get_mut(&from).filter(|_| moved > 0) {

@@ -1,8 +1,8 @@
 //! Measurements from arrivals: latency, loss, duplicates, reordering, jitter, rates, and the ledger that must balance.
 //!
-//! Everything here is given numbers and times; nothing reads a clock. All accounts can be merged: over
-//! receivers of a stream, streams of a port, ports of a node, nodes of a run. [`result`] holds the values that
-//! travel from the data plane to the report.
+//! This crate receives numbers and times as arguments, and reads no clock. All accounts can be merged: over
+//! receivers of a stream, streams of a port, ports of a node, nodes of a run. [`result`] holds the values
+//! that travel from the data plane to the report.
 //!
 //! Invariant: merging is associative and loses no count; a count that is not known is absent, never zero.
 #![forbid(unsafe_code)]

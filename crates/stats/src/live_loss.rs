@@ -1,8 +1,8 @@
-//! Losses of a run that goes on.
+//! Losses of a run in progress.
 //!
-//! Sender and receivers are read one after the other, and frames take time. So frames that were sent and have not arrived are no losses by
-//! themselves. A receiver sees a loss when a later frame arrives: a gap in the sequence numbers. All that shows losses during a run takes
-//! them from here, so it all says the same, and at the end the same as the report.
+//! Sender and receivers are read one after the other, and frames take time. So frames that were sent and have not arrived do not yet count
+//! as lost. A receiver sees a loss when a later frame arrives: a gap in the sequence numbers. All displays of losses during a run use this
+//! module, so they agree with each other and, at the end, with the report.
 
 use packetrig_units::Ratio;
 
@@ -16,8 +16,8 @@ pub struct LiveLoss {
 }
 
 impl LiveLoss {
-    /// Computes the losses from the frames that receivers should see, those that arrived, and the gaps between these. Once no
-    /// frame can be on its way, every frame that has not arrived is lost.
+    /// Computes the losses from the frames that receivers should see, the frames that arrived, and the gaps
+    /// between these. Once no frame can be on its way, every frame that has not arrived is lost.
     pub fn new(expected: u64, arrived: u64, gaps: u64, may_be_in_flight: bool) -> Self {
         // Receivers may have counted frames that the sender has not reported yet.
         let missing = expected.saturating_sub(arrived);

@@ -47,7 +47,7 @@ impl StreamOutage {
 pub struct OutageList {
     /// The outages, at most as many as there is room for.
     pub outages: Vec<StreamOutage>,
-    /// Number of all runs of lost frames, including those in joined outages.
+    /// Number of all runs of lost frames, including runs in joined outages.
     pub gaps: u64,
     /// The longest time between two arrivals with lost frames between them; exact also where outages are joined.
     pub longest: Option<Nanos>,
@@ -76,7 +76,7 @@ impl OutageList {
             return;
         }
         self.gaps += 1;
-        // Kept beside the list: a joined outage has no length any more.
+        // The number is kept beside the list: a joined outage has no length any more.
         self.longest = self.longest.max(outage.length());
         if self.outages.len() == self.limit {
             self.join_neighbours();
@@ -89,7 +89,7 @@ impl OutageList {
     fn join_neighbours(&mut self) {
         let mut kept = 0;
         for from in (0..self.outages.len()).step_by(2) {
-            // In place: the list has a fixed length, and this may run while frames arrive.
+            // The list is changed in place: it has a fixed length, and this may run while frames arrive.
             let mut joined = self.outages[from];
             if let Some(next) = self.outages.get(from + 1) {
                 joined.join_next(next);
@@ -116,7 +116,7 @@ struct OpenGap {
     before: Option<MonoTime>,
     /// Absent for the frames at the end of a stream.
     after: Option<MonoTime>,
-    /// The longest of several gaps that were joined here for lack of room: the arrivals are not those around the others.
+    /// The longest of several gaps that were joined here for lack of room: the arrivals belong only to this gap.
     longest: Option<JoinedGap>,
 }
 
@@ -164,8 +164,8 @@ impl OpenGaps {
         let gap = OpenGap { first, end, before, after: Some(after), longest: None };
         let is_full = self.gaps.len() == MAX_OPEN_GAPS;
         match self.gaps.back_mut().filter(|_| is_full) {
-            // Frames that arrived between the two are inside the joined gap now. They are not lost, so no outage is requested
-            // for them.
+            // Frames that arrived between the two are inside the joined gap now. They are not lost, so no
+            // outage is requested for them.
             Some(last) => last.join_next(&gap),
             None => self.gaps.push_back(gap),
         }
@@ -173,7 +173,7 @@ impl OpenGaps {
 
     /// Frames `first..end` are missing after the last arrival of the stream.
     pub(crate) fn open_end(&mut self, first: u64, end: u64, before: Option<MonoTime>) {
-        // This may be one more than the limit. The stream is over, so no other follows.
+        // This may be one more than the limit. The stream is over, so no other outage follows.
         self.gaps.push_back(OpenGap { first, end, before, after: None, longest: None });
     }
 
@@ -182,7 +182,8 @@ impl OpenGaps {
         while self.gaps.front().is_some_and(|gap| gap.end <= first) {
             self.gaps.pop_front();
         }
-        // Late frames may have filled parts of a gap, so several outages may lie in one gap; each is asked for by itself.
+        // Late frames may have filled parts of a gap, so several outages may lie in one gap; each
+        // is looked up separately.
         let gap = self.gaps.front().filter(|gap| gap.first <= first);
         let mut outage =
             StreamOutage { first, last, frames: last + 1 - first, gaps: 1, begin: None, end: None };
@@ -206,15 +207,15 @@ impl OpenGaps {
 fn narrow_outage(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
     outage.begin = Some(interpolate_arrival(gap, before, after, outage.first));
-    // The outage ends with the frame behind it, and the function counts from the frame in front of a number.
+    // The outage ends with the frame after it, and the function counts from the frame before a number.
     outage.end = Some(interpolate_arrival(gap, before, after, outage.last + 2).min(after));
 }
 
-/// Returns the time at which frame `number - 1` would have arrived. The frame in front of the gap came at `before`, the one
-/// behind it at `after`.
+/// Returns the time at which frame `number - 1` would have arrived. The frame before the gap came at
+/// `before`, the one after it at `after`.
 fn interpolate_arrival(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
     let span = u128::from(after.since(before).as_u64());
-    // From the frame in front of the gap to the one behind it: one step more than there are missing frames.
+    // From the frame before the gap to the frame after it, there is one step more than there are missing frames.
     let steps = u128::from(gap.end + 1 - gap.first);
     before + Nanos::new(clamp_to_u64(span * u128::from(number - gap.first) / steps))
 }

@@ -91,13 +91,14 @@ pub struct TxCounters {
 }
 
 impl TxCounters {
-    /// Returns whether frames of this run were sent here, so that the frames that the interface transmitted belong to its
-    /// ledger.
+    /// Returns whether frames of this run were sent here, so that the frames that the interface transmitted
+    /// belong to its ledger.
     pub const fn has_sent(&self) -> bool {
         self.handed_over > 0 || self.refused > 0
     }
 
-    /// Returns the frames that the port was given and that its interface did not transmit, by its own counters.
+    /// Returns the frames that the port received for sending and that its interface did not transmit, by the
+    /// interface's own counters.
     pub fn unsent_by_interface(&self) -> Option<u64> {
         // The drop counter and the difference may count the same frames: the larger one, not the sum.
         let vanished = self.on_wire.map_or(0, |on_wire| self.handed_over.saturating_sub(on_wire));
@@ -149,7 +150,7 @@ impl RxCounters {
     pub fn unexplained_unseen_frames(&self, explained: u64) -> u64 {
         // Drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
         let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));
-        // A link can explain frames that the interface counted. It cannot explain those that our own ring dropped.
+        // A link can explain frames that the interface counted. It cannot explain frames that our own ring dropped.
         self.ring_dropped.max(unseen.saturating_sub(explained))
     }
 }

@@ -27,7 +27,7 @@ pub enum PortEventKind {
     TransmitReset,
     /// The network card or its driver dropped frames before anyone could see them.
     DriverDropped { frames: u64 },
-    /// The sender was stopped for a while, or caught up after it: frames left later than the plan tolerates.
+    /// The sender was stopped for some time, or caught up after it: frames left later than the plan tolerates.
     SenderStalled {
         /// Delay of the latest frame.
         most_late: Nanos,
@@ -114,7 +114,7 @@ impl fmt::Display for PortEventKind {
             Self::TapDropped { frames: Some(frames) } => {
                 write!(f, "a tap on this machine lost {frames} frames in its own rings")
             }
-            Self::TapDropped { frames: None } => f.pad("a tap on this machine did not tell what it lost"),
+            Self::TapDropped { frames: None } => f.pad("a tap on this machine did not report its losses"),
         }
     }
 }
@@ -125,7 +125,7 @@ pub struct PortEvent {
     pub what: PortEventKind,
     /// The last time at which the port was known to be in order.
     pub from: MonoTime,
-    /// The first time at which it was in order again; absent if it was not by the end of the run.
+    /// The first time at which the port was in order again; absent if it was not by the end of the run.
     pub until: Option<MonoTime>,
     /// True if it concerns only frames that the port sends.
     #[serde(default)]

@@ -76,7 +76,7 @@ pub enum ProbeLineEndReason {
     Prohibited,
     /// The limits of the target did not allow more.
     Limits(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
-    /// Nothing could be sent: no route, or no such host.
+    /// No probe could be sent: no route, or no such host.
     Failed(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
 }
 
@@ -104,7 +104,7 @@ pub struct ProbeCounts {
     pub sent: u64,
     /// Probes with a sound answer.
     pub answered: u64,
-    /// Probes for which nothing sound came back.
+    /// Probes without a sound answer.
     pub lost: u64,
     /// Probes that a host or router reported as undeliverable.
     pub refused: u64,
@@ -123,7 +123,7 @@ pub struct MeasuredCapacity {
     /// Reason why there is no estimate.
     #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
     pub why_not: Option<String>,
-    /// Trains that were sent, and those that were used for the answer.
+    /// Trains that were sent, and trains that were used for the answer.
     pub trains: u64,
     pub used: u64,
 }

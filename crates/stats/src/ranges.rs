@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Ranges that are kept apart at most.
+/// Maximum number of separate ranges.
 const MAX_RANGES: usize = 512;
 
 /// Numbers `first..=last`.
@@ -43,7 +43,7 @@ impl NumberRanges {
             self.numbers += 1;
             return;
         }
-        // The first range that does not end in front of the number.
+        // The first range that does not end before the number.
         let place = self.ranges.partition_point(|range| range.last < number);
         if self.ranges.get(place).is_some_and(|range| range.first <= number) {
             self.repeated += 1;

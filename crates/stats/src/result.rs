@@ -21,13 +21,13 @@ use std::net::IpAddr;
 /// Longest text about a node, in characters. Texts of results come from other machines, so they are read as one line each.
 const MAX_NODE_TEXT_CHARACTERS: usize = 1000;
 
-/// All counts at one moment, while a run goes on. Indices are those of the plan.
+/// All counts at one moment of a run in progress. Indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountSample {
     /// Time of the sample.
     pub at: MonoTime,
-    /// Age of the oldest receiver counts in the sample. A receiver publishes them a few times a second, or later if it gets no
-    /// processor time.
+    /// Age of the oldest receiver counts in the sample. A receiver publishes them a few times a second, or
+    /// later if it gets no processor time.
     #[serde(default)]
     pub receivers_behind: Nanos,
     /// (stream, counts) at the senders of this node.
@@ -44,8 +44,7 @@ pub struct CountSample {
     /// The captures of this node.
     #[serde(default)]
     pub captures: Vec<CaptureState>,
-    /// Recent echo requests that interfaces of this node were asked to send: (number, whether the answer came); absent until
-    /// that is known.
+    /// Recent echo requests of this node's interfaces: (number, whether the answer came); absent until this is known.
     #[serde(default)]
     pub pings: Vec<(u64, Option<bool>)>,
     /// The probes of this node; absent in a run of streams.
@@ -73,7 +72,8 @@ impl ProbeProgress {
 }
 
 impl CountSample {
-    /// Adds the counts of another node of the run. Latencies are not merged: that of the other node is taken if it has one.
+    /// Adds the counts of another node of the run. Latencies are not merged: if the other node has a latency,
+    /// it replaces this one.
     #[must_use]
     pub fn merged_with(mut self, other: &Self) -> Self {
         self.tx.extend_from_slice(&other.tx);
@@ -98,7 +98,7 @@ pub struct SentTotal {
     pub frames: u64,
 }
 
-/// A capture while the run goes on.
+/// The state of a capture during the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {
     pub port: usize,
@@ -115,7 +115,7 @@ pub struct NeighbourState {
     #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub interface: String,
     pub address: IpAddr,
-    /// Its MAC address, once it is known.
+    /// MAC address of the neighbour, once it is known.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -146,7 +146,7 @@ pub struct ReceiveResult {
     /// Index of the receiving port in the plan.
     pub port: usize,
     pub counts: StreamRxCounts,
-    /// One-way latency; absent if not asked for or if no frame carried a send time.
+    /// One-way latency; absent if it was not requested or if no frame carried a send time.
     pub latency: Option<Latency>,
     /// Jitter by its definitions; absent as latency is.
     pub jitter: Option<JitterSummary>,
@@ -186,7 +186,7 @@ pub struct OtherRunFrames {
     pub frames: u64,
 }
 
-/// The most frames that a port sent within a time, by the times at which they were built.
+/// Maximum number of frames that a port sent within a time, by the times at which they were built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendingPeaks {
     pub in_1ms: u64,
@@ -194,13 +194,13 @@ pub struct SendingPeaks {
     pub in_100ms: u64,
 }
 
-/// Frames that left sooner after those before them than planned, because the sender had been held up. A device that carries the
-/// plan may drop as many.
+/// Frames that left sooner after earlier frames than planned, because the sender had been delayed. A device
+/// that carries the plan may drop this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentAhead {
-    /// Time at which the first of them left.
+    /// Time at which the first of these frames left.
     pub from: MonoTime,
-    /// Time at which the last of them left.
+    /// Time at which the last of these frames left.
     pub until: MonoTime,
     pub frames: u64,
 }
@@ -247,7 +247,7 @@ pub struct CaptureResult {
 /// The machine that a node runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
-    /// Release of its kernel.
+    /// Kernel release of the node.
     #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub kernel: String,
     /// Name of its instruction set, such as `x86_64`.

@@ -27,7 +27,7 @@ pub const SEQUENCE_WINDOW_FRAMES: u64 = 65_536;
 /// A number this far ahead of everything seen is damage, not a gap.
 const MAX_SEQUENCE_GAP: u64 = 1 << 31;
 const WINDOW_WORDS: usize = (SEQUENCE_WINDOW_FRAMES / 64) as usize;
-/// Largest number of outages that are kept apart by default.
+/// Largest number of separate outages by default.
 const DEFAULT_MAX_OUTAGES: usize = 512;
 
 /// Meaning of one arrival.
@@ -60,11 +60,11 @@ pub struct SequenceCounts {
     pub stale: u64,
     /// Frames missing so far; final after `finish`.
     pub lost: u64,
-    /// Runs of consecutive lost frames, of those that have left the window.
+    /// Runs of consecutive lost frames, among the frames that have left the window.
     pub loss_bursts: u64,
     /// The longest of them.
     pub longest_burst: u64,
-    /// Seconds of the stream's schedule in which at least one frame was lost, of those that have left the window.
+    /// Seconds of the stream's schedule with at least one lost frame, among the frames that have left the window.
     pub loss_seconds: u64,
     /// RFC 5236 reorder density: displacement -> frames, within its threshold of 64.
     pub density: BTreeMap<i32, u64>,
@@ -141,7 +141,8 @@ impl SequenceWindow {
     /// Returns the full number for the low `bits` that arrived: the one nearest to the highest seen.
     pub fn unwrap_number(&self, low: u32, bits: u32) -> u64 {
         let span = 1u64 << bits;
-        // Serial number arithmetic: up to half of the span ahead, else behind. At the start of a stream nothing is behind.
+        // Serial number arithmetic: numbers up to half of the span ahead count as later, all others as
+        // earlier. At the start of a stream, no number is earlier.
         let ahead = u64::from(low).wrapping_sub(self.next) & (span - 1);
         if ahead < span / 2 || self.next + ahead < span {
             self.next + ahead
@@ -160,7 +161,7 @@ impl SequenceWindow {
         number < self.next && (self.next - number > SEQUENCE_WINDOW_FRAMES || self.seen.has_bit(number))
     }
 
-    /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
+    /// Counts frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
     pub fn on_arrival(
         &mut self,
         number: u64,
@@ -180,12 +181,12 @@ impl SequenceWindow {
                 self.gaps.open_gap(self.next, number, before, at);
             }
             self.advance_window(number, second_of);
-            // Before this frame is counted, so that arrivals are numbered from 0.
+            // This comes before the frame is counted, so that arrivals are numbered from 0.
             self.leaders.add_leader(number, self.counts.unique);
             self.count_unique(number);
             return SequenceArrival::New;
         }
-        // Also for a copy or a stale frame: the path carried something, so an outage begins only after it.
+        // A copy or a stale frame counts here, too: the path carried a frame, so an outage begins only after it.
         self.last_arrival = Some(at);
         if self.next - number > SEQUENCE_WINDOW_FRAMES {
             self.counts.stale += 1;
@@ -215,14 +216,15 @@ impl SequenceWindow {
         let start = self.next;
         // At most one window of steps, however far the number jumps.
         for entering in start..=number.min(start + SEQUENCE_WINDOW_FRAMES - 1) {
-            // A number and the one a window before it share a bit: the old one is judged before the bit is cleared.
+            // A number and the one a window before it share a bit: the old number is judged before
+            // the bit is cleared.
             if let Some(leaving) = entering.checked_sub(SEQUENCE_WINDOW_FRAMES) {
                 self.retire_number(leaving, self.seen.has_bit(leaving), &second_of);
             }
             self.seen.clear_bit(entering);
         }
-        // After a jump of more than a window, the numbers in between never had a bit. All of them are lost, counted at once: a
-        // jump of 2^31 must not take 2^31 steps.
+        // After a jump of more than a window, the skipped numbers never had a bit. All of them are lost and
+        // are counted at once: a jump of 2^31 must not take 2^31 steps.
         let never_entered = (number + 1).saturating_sub(SEQUENCE_WINDOW_FRAMES);
         if never_entered > start {
             self.count_lost(start, never_entered, &second_of);
@@ -240,7 +242,7 @@ impl SequenceWindow {
 
     /// Counts `from..to`, all lost and all later than anything lost before.
     fn count_lost(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
-        // Numbers leave the window in order, so a burst that goes on is always the last one.
+        // Numbers leave the window in order, so a burst that continues is always the last one.
         if self.burst == 0 {
             self.counts.loss_bursts += 1;
         }
@@ -261,7 +263,7 @@ impl SequenceWindow {
     fn count_lost_by_second(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
         let mut next = from;
         while next < to {
-            // Each second takes one search, not one question for each frame: a gap may have 2^31 frames.
+            // Each second needs one search, not one for each frame: a gap may have 2^31 frames.
             let second = second_of(next);
             // The first frame of a later second: times are in the order of numbers.
             let mut low = next + 1;

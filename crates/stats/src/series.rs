@@ -33,7 +33,7 @@ impl RateSeries {
         if second >= self.seconds.len() && second < self.limit {
             self.seconds.resize(second + 1, (0, 0));
         }
-        // Counts beyond the room are kept in one place, so that no frame is missing from the total.
+        // Counts without room are added to one place, so that no frame is missing from the total.
         let entry = self.seconds.get_mut(second).unwrap_or(&mut self.beyond);
         entry.0 += frames;
         entry.1 += bytes;
@@ -78,7 +78,7 @@ pub struct QualitySeries {
 pub struct QualitySecond {
     /// Frames due in this second that were lost.
     pub lost: u64,
-    /// Frames whose delay was measured.
+    /// Frames with a measured delay.
     pub delayed: u64,
     /// Sum of their delays, in ns.
     pub delay_total_ns: u64,
@@ -135,7 +135,8 @@ impl QualitySeries {
 
     /// Counts a delay of a frame that arrived at `at`.
     pub fn add_delay(&mut self, origin: MonoTime, at: MonoTime, delay: Nanos) {
-        // The second of the arrival and not of the schedule, because a delay belongs to when it was seen.
+        // The second is that of the arrival and not of the schedule, because a delay belongs to the time when
+        // it was seen.
         let number = at.since(origin).as_u64() / 1_000_000_000;
         let Some(second) = self.second_mut(number) else { return };
         second.delayed += 1;
@@ -153,8 +154,8 @@ impl QualitySeries {
         }
     }
 
-    /// Adds another series, second by second. Percentiles of a second are kept only if all of its delays are from one of the
-    /// two.
+    /// Adds another series, second by second. Percentiles of a second are kept only if all of its delays come
+    /// from one of the two series.
     pub fn merge(&mut self, other: &Self) {
         // Percentiles first: they need to know which seconds had delays before the merge.
         self.merge_percentiles(other);

@@ -16,11 +16,11 @@ pub struct RunTerms {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
-    /// Measured limits of the back ends, by which they are chosen.
+    /// Measured limits of the back ends, used to choose one of them.
     #[serde(default)]
     pub limits: Vec<RigLimit>,
-    /// True if streams do not begin at T: later orders start them, and the run goes on until it is stopped. Captures wait for
-    /// such an order, too.
+    /// True if streams do not begin at T: later orders start them, and the run continues until it is stopped.
+    /// Captures wait for such an order, too.
     #[serde(default)]
     pub steered: bool,
 }

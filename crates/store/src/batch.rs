@@ -78,16 +78,17 @@ impl<'a> SegmentBatch<'a> {
         }
     }
 
-    /// Adds a segment of the draft's run. A repeat gets the same answer; what was stored first is never changed.
+    /// Adds a segment of the draft's run. A repeated segment gets the same answer; the bytes that were
+    /// stored first never change.
     pub fn add_segment(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome =
             self.examine_segment(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
 
-    /// Adds a segment for which the caller has no draft. A segment that came too late for its report is stored beside it, and
-    /// one of an unknown run in a directory of its own. So the node can delete it. At most
-    /// [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and [`MAX_LATE`](crate::MAX_LATE) in all.
+    /// Adds a segment for which the caller has no draft. If it comes too late for its report, it is stored beside the report;
+    /// a segment of an unknown run is stored in a separate directory. So the node can delete it. At most
+    /// [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and [`MAX_LATE`](crate::MAX_LATE) in total.
     pub fn add_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome =
             self.examine_late_segment(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
@@ -136,7 +137,7 @@ impl<'a> SegmentBatch<'a> {
             return Ok(outcome);
         }
         match self.catalogue.listed_segment(id)? {
-            // The file is not checked: those of a committed run were removed on purpose.
+            // The file is not checked: files of a committed run were removed on purpose.
             Some(listed) if listed.sha256 == hex(&hash) => {
                 return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
@@ -168,7 +169,7 @@ impl<'a> SegmentBatch<'a> {
         if let Some(known) = self.late_directories.get(run) {
             return Ok(known.clone());
         }
-        // Remembered for the batch: one look-up for each run, and one pack.
+        // The draft is remembered for the batch: each run needs one look-up and one pack.
         let directory = self.catalogue.late_segment_directory(run)?;
         self.late_directories.insert(run.clone(), directory.clone());
         Ok(directory)
@@ -189,8 +190,8 @@ impl<'a> SegmentBatch<'a> {
 
     /// An answer for each unwritten segment.
     fn write_and_commit(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
-        // The bytes are synced before any row names them: a crash in between leaves a pack without rows, and the nodes send the
-        // segments again.
+        // The bytes are synced before any row names them: a crash in between leaves a pack without rows, and
+        // the nodes send the segments again.
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
         let to_list: Vec<SegmentToList<'_>> =
@@ -207,7 +208,8 @@ impl<'a> SegmentBatch<'a> {
                     .collect();
             }
         };
-        // `listed` has an entry for each segment that was written, in the same order; those that were not have errors.
+        // `listed` has an entry for each written segment, in the same order; segments that were
+        // not written have errors.
         let mut listed = listed.into_iter();
         let answers = places.into_iter().zip(&self.unwritten).map(|(place, segment)| {
             place?;
@@ -243,7 +245,7 @@ impl<'a> SegmentBatch<'a> {
             indices.iter().map(|index| self.unwritten[*index].to_packed()).collect();
         match write_pack(self.catalogue.place(), run, &packed) {
             Ok(written) => places.extend(indices.iter().copied().zip(written.into_iter().map(Ok))),
-            // On a full disk some of them may still fit: halves are tried, down to single segments.
+            // On a full disk some segments may still fit: halves are tried, down to single segments.
             Err(error) if indices.len() > 1 && is_full_disk_error(&error) => {
                 let (first, second) = indices.split_at(indices.len() / 2);
                 self.write_pack_or_halves(run, first, places);

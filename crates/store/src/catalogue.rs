@@ -96,7 +96,7 @@ impl RunCatalogue {
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
         // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
         drop(private_files::tighten_path(&runs));
-        // Rows name directories: the name must be valid whatever the working directory of the next command is.
+        // Rows name directories: a name must be valid in any working directory of a later command.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
         // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
@@ -153,7 +153,7 @@ impl RunCatalogue {
 
     /// Stores a finished run at once, and returns its directory.
     pub fn store_finished_run(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
-        // The report is written at once, so nothing can take its space in between.
+        // The report is written at once, so no other write can take its space in between.
         let size = ReportSize { document_bytes: document.len() as u64, ..ReportSize::default() };
         self.begin_run(report.run.clone(), size)?.commit_run(self, &mut report.clone(), document)
     }
@@ -165,8 +165,8 @@ impl RunCatalogue {
         self.query_rows(&sql, params![clamp_to_i64(most as u64)], read_run_summary)
     }
 
-    /// The run whose id begins with `prefix`, or else the newest one that has this name. A full id is found even if other ids begin
-    /// with it.
+    /// The run with an id that begins with `prefix`, or otherwise the newest run with this name. A full id is
+    /// found even if other ids begin with it.
     pub fn find_run(&self, prefix: &str) -> Result<RunSummary, Error> {
         let mut found = self.runs_with_prefix(prefix)?;
         if found.is_empty() {
@@ -183,13 +183,13 @@ impl RunCatalogue {
     }
 
     fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
-        // Not LIKE: an id may contain `_`, which stands for any character there.
+        // LIKE is not used: an id may contain `_`, which LIKE treats as any character.
         let sql =
             format!("SELECT {RUN_COLUMNS_SQL} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
         self.query_rows(&sql, params![prefix], read_run_summary)
     }
 
-    /// The report of the run whose id begins with `prefix`.
+    /// The report of the run with an id that begins with `prefix`.
     pub fn load_report(&self, prefix: &str) -> Result<(RunSummary, RunReport), Error> {
         let summary = self.find_run(prefix)?;
         let report = read_report(&summary.directory.join(REPORT_FILE_NAME))?;
@@ -245,7 +245,7 @@ impl RunCatalogue {
         self.insert_finished(&sql, row, &report.run).map_err(|source| self.catalogue_error(source))
     }
 
-    // In one transaction: a run is either under way or listed, never both and never neither.
+    // One transaction does both: a run is either under way or listed, never both and never neither.
     fn insert_finished(&self, sql: &str, row: &[&dyn ToSql], run: &RunId) -> rusqlite::Result<()> {
         let step = self.connection.unchecked_transaction()?;
         step.execute(sql, row)?;
@@ -322,8 +322,8 @@ fn read_count(row: &Row<'_>, column: impl RowIndex) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::unsigned_abs)
 }
 
-/// Turns on the write-ahead log, with which readers and a writer do not wait for each other. From then on SQLite
-/// waits for other writers.
+/// Turns on the write-ahead log, with which readers and a writer do not wait for each other. From then on
+/// SQLite waits for other writers.
 ///
 /// SQLite waits by itself (`busy_timeout`), except where it would wait while holding a lock. The first change to WAL is such a
 /// place, and two processes that create a catalogue meet there. So this function waits itself, with SQLite's own wait turned off:

@@ -17,7 +17,8 @@ pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Res
 pub(crate) fn write_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED_FILE_EXTENSION}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
-        // Frees the space, which others may need. A file that cannot be removed is overwritten by the next attempt.
+        // This frees space that other writers may need. A file that cannot be removed is overwritten
+        // by the next attempt.
         drop(fs::remove_file(&temporary));
         return Err(error);
     }
@@ -30,7 +31,8 @@ fn write_and_rename(temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Resul
     for part in parts {
         file.write_all(part)?;
     }
-    // Before the rename. File systems may write the new name before the data, and a power cut would leave an empty file.
+    // This comes before the rename. Otherwise a file system may write the new name before the data, and a
+    // power cut would leave an empty file.
     file.sync_all()?;
     #[cfg(test)]
     tests::record_sync(temporary);
@@ -51,7 +53,7 @@ pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_directory)
 }
 
-/// Syncs what was created, renamed or removed in `directory`.
+/// Syncs created, renamed or removed entries of `directory`.
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     disk::sync_directory(directory)?;
     #[cfg(test)]

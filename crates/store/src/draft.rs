@@ -80,7 +80,7 @@ impl RunDraft {
         let partial = unfinished.directory.clone();
         let directory = catalogue.run_directory(&run);
         if !partial.exists() {
-            // The other process was about to commit: it had renamed the directory, and not written the row.
+            // The other process was about to commit: it had renamed the directory, but not yet written the row.
             let again = if directory.exists() {
                 fs::rename(&directory, &partial)
             } else {
@@ -151,8 +151,8 @@ impl RunDraft {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Makes [`Self::commit_run`] store `what`, from which the report can be made again when more results have come
-    /// ([`RunCatalogue::complete_report`]).
+    /// Makes [`Self::commit_run`] store `what`; the report can be made again from it when more results have
+    /// come ([`RunCatalogue::complete_report`]).
     pub fn set_open_state(&mut self, what: Vec<u8>) {
         self.open = Some(what);
     }
@@ -166,7 +166,7 @@ impl RunDraft {
     pub fn end_without_report(mut self) -> Option<KeptRun> {
         // Removes the placeholder files, which are not results.
         self.room = ReportRoom::default();
-        // `None` if it cannot be read. Nothing is removed then either: dropping the draft fails to read it, too.
+        // `None` if the directory cannot be read. Nothing is removed then: dropping the draft cannot read it either.
         let kept = KeptRun::read_directory(self.run.clone(), &self.partial).ok();
         kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
     }
@@ -198,22 +198,23 @@ impl RunDraft {
         Ok(captures)
     }
 
-    /// Writes the run's files, renames the directory, then writes the row into the catalogue that it was begun in.
-    /// Returns the directory; the report gets the new paths of capture files. If it fails, everything that was written
-    /// stays, and the error says where.
+    /// Writes the run's files, renames the directory, then writes the row into the catalogue in which it was
+    /// begun. Returns the directory; the report gets the new paths of capture files. After a failure all
+    /// written files stay, and the error names their place.
     pub fn commit_run(
         mut self,
         catalogue: &RunCatalogue,
         report: &mut RunReport,
         document: &str,
     ) -> Result<PathBuf, Error> {
-        // From here on a failure must not remove what was measured.
+        // From here on a failure must not remove measured data.
         self.stays = true;
         let Err(source) = self.store_run(catalogue, report, document) else {
             return Ok(self.directory.clone());
         };
         if self.directory.exists() {
-            // Without its row the directory must not keep its final name. If this fails, the error names that one.
+            // Without its row, the directory must not keep its final name. If renaming it back fails, the
+            // error names the final name.
             drop(disk::rename_synced(&self.directory, &self.partial));
         }
         let directory = if self.partial.exists() { &self.partial } else { &self.directory };
@@ -237,7 +238,7 @@ impl RunDraft {
             }
         }
         update_capture_paths(report, &self.partial, &self.directory);
-        // As late as possible: other programs that fill the disk have the least time to take this space.
+        // This comes as late as possible: other programs that fill the disk have the least time to take this space.
         self.room.release_files();
         self.store_open()?;
         files::write_run(&self.partial, report, document, self.page)?;
@@ -248,8 +249,8 @@ impl RunDraft {
         self.room.release_row(&self.directory);
         catalogue.insert_run(report, &self.directory)?;
         if self.open.is_none() {
-            // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. Files that cannot be
-            // removed only take space.
+            // The content of these files is in the report and in captures/ now. Rows stay, so that repeated
+            // segments are recognised. Files that cannot be removed only take space.
             drop(fs::remove_dir_all(self.directory.join(SEGMENTS_DIRECTORY)));
         }
         Ok(())
@@ -265,7 +266,7 @@ impl RunDraft {
             Some(what) => {
                 disk::write_whole(&self.partial, OPEN_RUN_FILE, what).map_err(Error::file("write", path))
             }
-            // Left by a controller that could not write the report, and had fewer results.
+            // A controller that could not write the report, and had fewer results, has left this file.
             None => match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(Error::file("remove", path)(error))
@@ -280,7 +281,8 @@ impl Drop for RunDraft {
     fn drop(&mut self) {
         self.room = ReportRoom::default();
         if !self.stays {
-            // A run without captures and without a report leaves nothing. `RunCatalogue::kept` lists what cannot be removed.
+            // A run without captures and without a report leaves nothing. `RunCatalogue::kept` lists files
+            // that cannot be removed.
             drop(kept::remove_if_empty(&self.partial));
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither `$XDG_DATA_HOME` nor `$HOME` says where data belongs.
+    /// Neither `$XDG_DATA_HOME` nor `$HOME` gives a directory for data.
     #[error("no directory for past runs: set XDG_DATA_HOME or HOME, or name one with --store")]
     NoPlace,
     /// A request about a file or directory failed.
@@ -33,7 +33,8 @@ pub enum Error {
     NoRoom { path: PathBuf, wanted: u64, free: u64 },
     /// The report or its row could not be written. Nothing of the run was removed.
     #[error(
-        "the report could not be stored: {source}; everything that the run has written, with its captures, was kept in {}",
+        "the report could not be stored: {source}; all files of the run, including its captures, were \
+        kept in {}",
         directory.display()
     )]
     NotStored { directory: PathBuf, source: Box<Self> },
@@ -134,7 +135,7 @@ impl Error {
     pub(crate) fn catalogue(path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.into();
         move |source| match source.sqlite_error_code() {
-            // It was waited for already, so the user must look at that process.
+            // packetrig has already waited for this process, so the user must check it.
             Some(ErrorCode::DatabaseBusy) => Self::CatalogueBusy { holder: describe_holder(&path), path },
             _ => Self::Catalogue { path, source },
         }

@@ -54,7 +54,7 @@ pub enum PageChoice {
 }
 
 impl PageChoice {
-    /// The choice with which the files in `directory` were written.
+    /// The choice that was used to write the files in `directory`.
     pub(crate) fn from_existing_files(directory: &Path) -> Self {
         if directory.join(PAGE).exists() { Self::Write } else { Self::LeaveOut }
     }
@@ -93,7 +93,7 @@ pub fn write_run(
     if choice == PageChoice::Write {
         files.push((PAGE, report_page(report, document)));
     }
-    // Last, so that a directory with a report has all other files, too.
+    // The report is written last, so that a directory with a report has all other files, too.
     files.push((REPORT_FILE_NAME, report_json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
 }

@@ -70,7 +70,7 @@ pub(crate) fn gather_part(
     node: &NodeName,
     rows: &[SegmentRow],
 ) -> Result<GatheredPart, Error> {
-    // Made with the first piece of a capture: a node without captures needs no look-up of similar names.
+    // The map is made with the first piece of a capture: a node without captures needs no look-up of similar names.
     let mut captures = None;
     let mut interval = PiecedValue::default();
     let mut result = PiecedValue::default();
@@ -81,7 +81,7 @@ pub(crate) fn gather_part(
         let StoredSegment { segment, hash } = match read_stored(folder.directory, id, place) {
             Ok(read) => read,
             Err(error) => {
-                // This machine's disk has lost or damaged it. The other segments are as good as before.
+                // This machine's disk has lost or damaged the segment. The other segments are still good.
                 gathered.doubts.push(format!("{node}: {error}"));
                 gathered.missing += 1;
                 continue;
@@ -143,7 +143,7 @@ impl GatheredPart {
         read.map_err(|error| self.doubts.push(format!("{node}: its {what} cannot be read: {error}"))).ok()
     }
 
-    /// Collects the reasons why this is less than what the node recorded.
+    /// Collects the reasons why this data is less than the node recorded.
     fn collect_doubts(&mut self, node: &NodeName, chain: &str) {
         let mut doubts = Vec::new();
         if self.missing > 0 {

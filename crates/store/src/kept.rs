@@ -3,8 +3,8 @@
 //! ```text
 //! <store>/runs/<id>.partial/owner    contains the number of the run's process, which locks it while it lives
 //! ```
-//! Invariant: only [`RunCatalogue::discard_run`] and [`RunCatalogue::prune_results`], which the user asks for, remove captures; nothing else
-//! here or in a draft does.
+//! Invariant: only [`RunCatalogue::discard_run`] and [`RunCatalogue::prune_results`] remove captures, at the
+//! user's request; no other function here or in a draft does.
 
 use crate::catalogue::RunCatalogue;
 use crate::files::REPORT_FILE_NAME;
@@ -28,7 +28,7 @@ const MAX_ATTEMPTS: u32 = 40;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) const CAPTURES_DIRECTORY: &str = "captures";
 
-/// A run whose files are on disk, but which has no row in the catalogue: it goes on, was killed, or its report could not be stored.
+/// A run with files on disk but without a row in the catalogue: it is still running, was killed, or its report could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptRun {
     pub run: RunId,
@@ -56,7 +56,8 @@ impl KeptRun {
     pub(crate) fn read_directory(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER_FILE_NAME);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
-        // The owner's file is written when a process takes the directory; unless the run was resumed, that is its beginning.
+        // The owner's file is written when a process takes the directory; unless the run was resumed, this is
+        // the start of the run.
         let seconds = begun.mtime().max(0).unsigned_abs();
         Ok(Self {
             run,
@@ -85,7 +86,7 @@ impl RunCatalogue {
             }
             match KeptRun::read_directory(RunId(id), &directory) {
                 Ok(run) => kept.push(run),
-                // It was committed or discarded since the directory was read.
+                // The run was committed or discarded after the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::file("read", &directory)(error)),
             }
@@ -94,7 +95,7 @@ impl RunCatalogue {
         Ok(kept)
     }
 
-    /// The kept run whose id begins with `prefix`.
+    /// The kept run with an id that begins with `prefix`.
     pub fn find_kept_run(&self, prefix: &str) -> Result<KeptRun, Error> {
         let mut found = self.kept_runs()?;
         found.retain(|kept| kept.run.0.starts_with(prefix));
@@ -109,8 +110,8 @@ impl RunCatalogue {
         }
     }
 
-    /// Removes the files of a run without a row, with its captures, and returns what was removed. Refused while
-    /// its process is running.
+    /// Removes the files of a run without a row, including its captures, and returns the removed files.
+    /// Refused while the run's process is alive.
     pub fn discard_run(&self, prefix: &str) -> Result<KeptRun, Error> {
         let kept = self.find_kept_run(prefix)?;
         if let Some(process) = kept.process {
@@ -137,7 +138,7 @@ impl DirectoryOwner {
         if !lock_owner(&file)? {
             return Ok(Self { file: None });
         }
-        // Only under the lock: before that, the file may contain the number of another process.
+        // The number is read only under the lock: before that, the file may contain the number of another process.
         file.set_len(0)?;
         // Fails only on a full disk. Only the lock matters; the number is for people, and is then shown as 0.
         drop(writeln!(file, "{}", process::current_process_id()));
@@ -149,9 +150,9 @@ impl DirectoryOwner {
         self.file.is_some()
     }
 
-    /// Removes the owner's file from `directory`, whose run is complete.
+    /// Removes the owner's file from `directory`, because its run is complete.
     pub(crate) fn remove_owner_file(directory: &Path) {
-        // A file that stays behind is not locked, and so means nothing.
+        // A file that stays behind is not locked, so it has no meaning.
         drop(fs::remove_file(directory.join(OWNER_FILE_NAME)));
     }
 }
@@ -176,7 +177,7 @@ pub(crate) fn find_living_owner(path: &Path) -> Option<u32> {
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {
             let text = fs::read_to_string(path).unwrap_or_default();
-            // 0 stands for a number that cannot be read: the lock alone shows that the process lives.
+            // 0 means a number that cannot be read: the lock alone shows that the process is alive.
             Some(text.trim().parse().unwrap_or(0))
         }
         _ => None,
@@ -196,7 +197,7 @@ pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
     Ok(captures)
 }
 
-/// Removes what a draft has created, unless there are captures. Removes only files that are named here.
+/// Removes the files that a draft has created, unless there are captures. Removes only the files that are named here.
 pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     let captured = directory.join(CAPTURES_DIRECTORY);
     if !list_captures(&captured)?.is_empty() {
@@ -219,7 +220,7 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     if captured.exists() {
         fs::remove_dir(&captured)?;
     }
-    // If anything else is in the directory this fails, and everything else stays.
+    // If the directory has any other content, this fails, and that content stays.
     fs::remove_dir(directory)
 }
 

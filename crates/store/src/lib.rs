@@ -13,7 +13,7 @@
 //! removes results and captures ([`RunCatalogue::prune_results`], [`RunCatalogue::discard_run`]). A run of a fleet has a row from its beginning,
 //! so that a controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
 //!
-//! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
+//! A node has its own directory, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
 //! This crate measures nothing and judges nothing; it uses neither ports nor controllers.
 #![forbid(unsafe_code)]

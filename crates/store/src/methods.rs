@@ -5,9 +5,9 @@
 //! <store>/methods/<id>/result.json …      the result as JSON, CSV, JUnit, Markdown and text
 //! <store>/methods/<id>/owner              contains the number of the process at work, which locks the file while it lives
 //! ```
-//! A method has a row from its beginning, so that it is found and resumed after a crash. A line of the journal is on the disk
-//! before the next trial begins. When the method ends, its files are written first and its row is changed last: a row that says
-//! `complete` has all files of its result.
+//! A method has a row from its beginning, so that a user can find and resume it after a crash. A line of the
+//! journal is on the disk before the next trial begins. When the method ends, its files are written first and
+//! its row is changed last: a row that says `complete` has all files of its result.
 
 use crate::catalogue::{MethodState, RunCatalogue};
 use crate::draft::check_id;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const METHODS_DIRECTORY: &str = "methods";
 /// Name of a method's journal.
 pub const JOURNAL_FILE_NAME: &str = "journal.jsonl";
-/// Name of the result's file, JSON. Its member `figures` holds what `report diff` compares.
+/// Name of the result's file, JSON. Its member `figures` has the values that `report diff` compares.
 pub const RESULT_FILE_NAME: &str = "result.json";
 /// The result as CSV.
 pub const RESULT_CSV_FILE: &str = "result.csv";
@@ -47,7 +47,7 @@ pub struct NewMethod<'a> {
     pub name: &'a str,
     /// `rfc2544`, `mlrsearch` and so on.
     pub method: &'a str,
-    /// First line of the journal: everything that is needed to resume it.
+    /// First line of the journal: everything that is needed to resume the method.
     pub head: &'a serde_json::Value,
 }
 
@@ -92,7 +92,7 @@ impl MethodDraft {
         }
         let draft = Self::begin_in_directory(catalogue, new, directory.clone());
         if draft.is_err() {
-            // It has no trial. The error matters more than a directory that cannot be removed.
+            // The journal has no trial. The error matters more than a directory that cannot be removed.
             drop(fs::remove_dir_all(&directory));
         }
         draft
@@ -117,7 +117,7 @@ impl MethodDraft {
     /// Reopens a method as another process left it.
     pub(crate) fn reopen_method(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
         let mut draft = Self::open_directory(id, catalogue.method_directory(id))?;
-        // Only under the lock that `open` has taken: the other process must not be writing.
+        // This happens only under the lock that `open` has taken: the other process must not be writing.
         draft.cut_unfinished_line()?;
         Ok(draft)
     }
@@ -213,7 +213,7 @@ impl MethodDraft {
         self.room.release_files();
         let (result, others): (Vec<_>, Vec<_>) =
             outcome.files.iter().partition(|(name, _)| *name == RESULT_FILE_NAME);
-        // Last, so that a directory with a result has all other files, too.
+        // The result is written last, so that a directory with a result has all other files, too.
         for (name, text) in others.into_iter().chain(result) {
             check_file_name(name)?;
             let path = self.directory.join(name);
@@ -240,7 +240,7 @@ impl MethodDraft {
     /// Removes the method with its trials.
     pub(crate) fn remove_method(mut self, catalogue: &RunCatalogue) -> Result<(), Error> {
         self.room = ReportRoom::default();
-        // The row goes first: a row whose journal is gone could neither be resumed nor shown.
+        // The row is removed first: a row without a journal could neither be resumed nor shown.
         catalogue.delete_method(&self.id)?;
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }

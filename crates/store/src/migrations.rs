@@ -72,7 +72,7 @@ INSERT INTO run_parts SELECT run, attempt, node, 0, MAX(number), MAX(CASE kind W
     FROM segments GROUP BY run, attempt, node;
 INSERT INTO run_shares SELECT run, node, COUNT(*), SUM(MAX(bytes, 4096)), 0
     FROM segments GROUP BY run, node;",
-    // Segments of earlier versions have no pack, but a file of their own.
+    // Segments of earlier versions have no pack, but a separate file.
     "ALTER TABLE segments ADD COLUMN pack TEXT;
 ALTER TABLE segments ADD COLUMN position INTEGER NOT NULL DEFAULT 0;",
     // A removal is a directory inside the store whose row is deleted and whose files may still exist.
@@ -114,7 +114,7 @@ pub(crate) fn read_version(connection: &Connection) -> rusqlite::Result<u32> {
 /// Brings the tables to the newest version. The inner error is the version of a catalogue that is too new.
 pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     if read_version(connection)? == newest_version() {
-        // Nothing is written, so that a catalogue on a full disk can still be read.
+        // This writes nothing, so that a catalogue on a full disk can still be read.
         return Ok(Ok(()));
     }
     // Immediate, so that two processes that open a new catalogue take turns. The second then finds it migrated.
@@ -123,11 +123,11 @@ pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Re
     if version > newest_version() {
         return Ok(Err(version));
     }
-    // The version is the number of steps that were made already.
+    // The version is the number of steps that have been made.
     for sql in MIGRATION_STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
-    // In the same transaction: after a crash the number fits the tables.
+    // The number changes in the same transaction: after a crash it fits the tables.
     step.pragma_update(None, "user_version", newest_version())?;
     step.commit()?;
     Ok(Ok(()))

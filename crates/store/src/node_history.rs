@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Size at which the current file becomes the old one, in place of the one before.
+/// When the current file has this size, it replaces the old one.
 const MAX_BYTES: u64 = 128 << 10;
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl NodeHistory {
         }
         check_node(node)?;
         private_files::create_directories(&self.0).map_err(Error::file("create", &self.0))?;
-        // Joined first, so that one write appends all of them.
+        // The entries are joined first, so that one write appends all of them.
         let lines: String = entries.iter().filter_map(entry_line).collect();
         let path = self.current_path(node);
         self.append_lines(node, &path, &lines).map_err(Error::file("write", &path))
@@ -47,7 +47,7 @@ impl NodeHistory {
         lock.lock()?;
         let mut file = private_files::open_to_append(path)?;
         let length = file.metadata()?.len();
-        // An empty file is never rotated: that would replace the old entries by nothing.
+        // An empty file is never rotated: an empty file would replace the old entries.
         if length > 0 && length + lines.len() as u64 > MAX_BYTES {
             fs::rename(path, self.old_path(node))?;
             file = private_files::open_to_append(path)?;
@@ -72,7 +72,7 @@ impl NodeHistory {
         Ok(entries)
     }
 
-    /// Nodes with entries, including those that were removed from the fleet.
+    /// Nodes with entries, including nodes that were removed from the fleet.
     pub fn list_nodes(&self) -> Result<Vec<NodeName>, Error> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,

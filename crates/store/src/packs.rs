@@ -1,4 +1,4 @@
-//! Packs: files with the segments that were stored together, so that one sync is enough for all of them.
+//! Packs: files with segments that were stored together, so that one sync is enough for all of them.
 //!
 //! ```text
 //! <directory of the run>/segments/<hash>.pack    for each segment: `<node>.<attempt>/<number>.seg <length>`, a newline, its bytes
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// Place of a stored segment's bytes, below the directory of its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPlace {
-    /// Name of the pack; `None` for a segment that an earlier version stored in a file of its own.
+    /// Name of the pack; `None` for a segment that an earlier version stored in a separate file.
     pub(crate) pack: Option<String>,
     /// Offset of its bytes in the pack.
     pub(crate) position: u64,
@@ -53,7 +53,7 @@ pub(crate) fn write_pack(
     let mut places = Vec::with_capacity(segments.len());
     let mut position = 0;
     for (segment, header) in segments.iter().zip(&headers) {
-        // Only rows have positions. The headers let people find segments in a pack whose catalogue is lost.
+        // Only rows have positions. The headers let people find segments in a pack if the catalogue is lost.
         parts.extend([header.as_bytes(), segment.bytes]);
         // A position is that of the bytes themselves, behind their header.
         position += header.len() as u64;
@@ -88,7 +88,7 @@ impl SegmentPlace {
 
     pub(crate) fn read_bytes(&self, run: &Path, id: &SegmentId) -> io::Result<Vec<u8>> {
         let file = self.file_path(run, id);
-        // An earlier version stored each segment in a file of its own.
+        // An earlier version stored each segment in a separate file.
         if self.pack.is_none() {
             return fs::read(file);
         }

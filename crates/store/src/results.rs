@@ -1,4 +1,4 @@
-//! Stored results, reduced to what a comparison needs: their figures and the subject of the test.
+//! Stored results, reduced to the data for a comparison: their figures and the subject of the test.
 //!
 //! A result comes from the catalogue or from a file that a user keeps elsewhere: the `report.json` of a run, or the `result.json` of a
 //! method. This crate reads few members of a method's result: `options`, `figures`, its id, name and verdict.
@@ -60,7 +60,7 @@ impl ComparableResult {
         }
     }
 
-    /// Reason why this result and `other` are not of the same test; `None` if they are.
+    /// Reason why this result and `other` do not belong to the same test; `None` if they do.
     pub fn difference_to(&self, other: &Self) -> Option<String> {
         if self.kind != other.kind {
             return Some(format!("the first is of `{}` and the second of `{}`", self.kind, other.kind));
@@ -112,7 +112,7 @@ impl ComparisonReport {
     ) -> Self {
         let mut comparison = compare_figures(&before.figures, &after.figures, limits);
         let difference = before.difference_to(after).filter(|_| !anyway);
-        // Figures of different tests may be compared, but neither better nor worse means anything then.
+        // Figures of different tests may be compared, but then neither is better or worse.
         if difference.is_some() {
             comparison.verdict = FigureVerdict::Unknown;
         }
@@ -142,7 +142,7 @@ pub struct TrendReport {
     pub name: String,
     pub results: Vec<TrendResult>,
     pub figures: Vec<FigureTrend>,
-    /// The newest result against the medians of those before; absent if nothing is judged.
+    /// The newest result against the medians of earlier results; absent if nothing is judged.
     pub comparison: Option<FigureComparison>,
 }
 
@@ -214,7 +214,7 @@ pub fn read_result_file(path: &Path) -> Result<ComparableResult, Error> {
 }
 
 fn read_report_value(path: &Path, value: Value) -> Result<RunReport, Error> {
-    // Only the version, to distinguish a newer report from a damaged one.
+    // Only the version is read, to distinguish a newer report from a damaged one.
     let found = value.get("schema_version").and_then(Value::as_u64).unwrap_or(0);
     if found > u64::from(SCHEMA_VERSION) {
         let found = packetrig_units::clamp_to_u32(found);

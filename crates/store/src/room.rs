@@ -12,7 +12,7 @@ const MIN_RESERVED_BYTES: u64 = 4 << 20;
 const CATALOGUE_ROW_BYTES: u64 = 256 << 10;
 /// Bytes for the row of a stream, a port or a node, in all files together.
 const BYTES_PER_ROW: u64 = 6 << 10;
-/// Bytes for one second of one of them, in all files together, without the name.
+/// Bytes for one second of one series, in all files together, without the name.
 const BYTES_PER_SECOND: u64 = 320;
 /// Seconds of a run without an end for which space is reserved.
 const ENDLESS_RUN_SECONDS: u64 = 600;

@@ -31,7 +31,7 @@ pub enum StoreOutcome {
 }
 
 impl RunDraft {
-    /// Stores one segment, as a [`SegmentBatch`] of its own.
+    /// Stores one segment, as a separate [`SegmentBatch`].
     pub fn store_segment(
         &self,
         catalogue: &RunCatalogue,
@@ -58,7 +58,7 @@ impl RunCatalogue {
     pub(crate) fn late_segment_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
         let listed = self.run_directory(run);
-        // In this order: a run under way, a run that has its report already, an unknown one.
+        // The order matters: a run under way, a run that already has its report, an unknown run.
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,
@@ -80,7 +80,7 @@ pub(crate) fn file_name(number: u64) -> String {
 }
 
 pub(crate) fn check_node(node: &NodeName) -> Result<(), Error> {
-    // The name becomes a directory: no separators, and nothing hidden, `.` or `..`.
+    // The name becomes the name of a directory: no separators, no hidden names, no `.` and no `..`.
     let is_plain = node.0.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     if node.0.is_empty() || node.0.len() > 100 || node.0.starts_with('.') || !is_plain {
         return Err(Error::BadNode(node.clone()));

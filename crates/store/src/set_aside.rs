@@ -1,4 +1,4 @@
-//! Segments that cannot be read, kept so that people can look at what a node sent.
+//! Unreadable segments, kept so that people can inspect the data that a node sent.
 //!
 //! ```text
 //! <place>/set-aside/<node>/<sha256>.seg

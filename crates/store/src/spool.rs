@@ -37,7 +37,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of completed runs that are remembered, so that none of them is begun twice.
+/// Maximum number of remembered completed runs, so that none of them begins twice.
 const MAX_REMEMBERED_RUNS: usize = 256;
 /// When the spool is nearly full, one interval in this many is stored.
 const COARSE_INTERVAL_DIVISOR: u64 = 10;
@@ -45,8 +45,8 @@ const COARSE_INTERVAL_DIVISOR: u64 = 10;
 /// Limits on the size of a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpoolLimits {
-    /// Bytes of all segments. Captures may use half of it, intervals three quarters, one in ten intervals up to seven eighths,
-    /// and results all of it. An End is always stored.
+    /// Bytes of all segments. Captures may use half of the spool, intervals three quarters, one in ten
+    /// intervals up to seven eighths, and results all of it. An End is always stored.
     pub bytes: u64,
     /// Bytes that captures and intervals must leave free on the disk.
     pub keep_free: u64,
@@ -115,7 +115,7 @@ impl ResultSpool {
     /// much of a disk is free.
     pub fn open_or_create(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
-        // Before anything is read: a running agent may be changing the parts.
+        // This comes before anything is read: a running agent may be changing the parts.
         let lock = lock_directory(directory)?;
         let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
@@ -133,7 +133,7 @@ impl ResultSpool {
             reserve: DiskReserve::in_directory(directory),
             _lock: lock,
         };
-        // Only when the spool is opened: a run that is remembered costs one small file.
+        // Only opening the spool reads them: a remembered run needs one small file.
         state.forget_old_parts()?;
         let open: Vec<_> =
             state.parts.values().filter(|part| !part.ended).map(|part| part.segment_key(0)).collect();
@@ -217,7 +217,7 @@ impl ResultSpool {
         part.ended.then_some(part.next)
     }
 
-    /// Returns whether the run and attempt has its End, so that nothing follows.
+    /// Returns whether the run and attempt has its End, so that no segment follows.
     pub fn is_finished(&self, run: &RunId, attempt: u32) -> bool {
         self.final_segment_count(run, attempt).is_some()
     }

@@ -1,7 +1,7 @@
 //! Measures how fast a transmit ring is: `ring_rate INTERFACE [bytes=60] [seconds=2] [slots=1024] [batch=64] [bypass=1]`.
 //!
-//! Sends frames to nobody through the interface, in the namespace it is run in, and prints frames per second. Run it
-//! only in a namespace of your own.
+//! Sends frames without a receiver through the interface, in the namespace in which it runs, and prints
+//! frames per second. Run it only in your own namespace.
 #![expect(clippy::print_stdout, reason = "a tool for people")]
 
 use packetrig_sys::clock;

@@ -27,14 +27,14 @@ impl SharedArea {
         Self::map_from(owner, 0, len, object)
     }
 
-    /// Maps from an offset, by which a descriptor names each of several stretches.
+    /// Maps memory from an offset. The offset selects one of several areas of a descriptor.
     pub(crate) fn map_from(
         owner: BorrowedFd<'_>,
         offset: u64,
         len: usize,
         object: &str,
     ) -> Result<Self, Error> {
-        // SAFETY: no address is asked for, so no existing mapping is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -53,7 +53,7 @@ impl SharedArea {
     pub(crate) fn allocate_pages(len: usize, object: &str) -> Result<Self, Error> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let kind = MapFlags::PRIVATE | MapFlags::POPULATE;
-        // SAFETY: no address is asked for, so no existing mapping is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, kind) };
         let base = base.map_err(|errno| Error::from_call("mmap", object, errno))?;
         Self::from_mapping(base, len, object)
@@ -89,8 +89,8 @@ impl SharedArea {
         );
         // SAFETY: in bounds, by the assertion.
         let word = unsafe { self.base.add(offset) }.cast::<u32>();
-        // SAFETY: aligned, because base is to 16 and offset to 4; alive as long as `self`; and every party accesses
-        // status words atomically.
+        // SAFETY: the pointer is aligned, because base is aligned to 16 and offset to 4. It is valid as long
+        // as `self`, and every party accesses status words atomically.
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }
     }
 
@@ -99,24 +99,24 @@ impl SharedArea {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "counter at {offset} of {}", self.len);
         // SAFETY: in bounds, by the assertion.
         let long = unsafe { self.base.add(offset) }.cast::<u64>();
-        // SAFETY: aligned, because base is to 16 and offset to 8; alive as long as `self`; and every party accesses
-        // counters atomically.
+        // SAFETY: the pointer is aligned, because base is aligned to 16 and offset to 8. It is valid as long
+        // as `self`, and every party accesses counters atomically.
         unsafe { AtomicU64::from_ptr(long.as_ptr()) }
     }
 
     /// Bytes that the status word says are ours.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.start_of(offset, len);
-        // SAFETY: in bounds (checked) and alive as long as `self`; the caller saw in the status word that the kernel
-        // does not write here now.
+        // SAFETY: the range is in bounds (checked) and valid as long as `self`. The status word has shown the
+        // caller that the kernel does not write here now.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
     /// Bytes that the status word says are ours, to be written.
     pub(crate) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let start = self.start_of(offset, len);
-        // SAFETY: in bounds (checked) and alive as long as `self`, which is borrowed exclusively; the caller saw in the
-        // status word that the kernel neither reads nor writes here now.
+        // SAFETY: the range is in bounds (checked) and valid as long as `self`, which is borrowed exclusively. The
+        // status word has shown the caller that the kernel neither reads nor writes here now.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 

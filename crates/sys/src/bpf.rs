@@ -94,8 +94,8 @@ impl BpfMap {
         self.set_value(index, &call::raw_descriptor(program.fd.as_fd()).to_ne_bytes())
     }
 
-    /// Lets frames out through the interface with this number in `netns`, after a program if one is given, in place of what
-    /// was at `index`.
+    /// Lets frames leave through the interface with this number in `netns`, after a program if one is given.
+    /// The entry replaces the old one at `index`.
     pub fn set_exit(
         &self,
         netns: &NetNs,
@@ -130,7 +130,7 @@ impl BpfMap {
         Ok(sums)
     }
 
-    /// Shares the memory of all values, whose size must be a whole number of pages.
+    /// Shares the memory of all values; its size must be a whole number of pages.
     pub(crate) fn share_memory(&self) -> Result<SharedArea, Error> {
         SharedArea::map_shared(self.fd.as_fd(), self.value * self.entries as usize, self.name)
     }
@@ -182,7 +182,7 @@ pub enum LiveRunOutcome {
     Repeated,
 }
 
-/// Attempts to load a program whose loading was interrupted.
+/// Attempts to load a program after its loading was interrupted.
 const MAX_LOAD_ATTEMPTS: u32 = 20;
 
 impl BpfProgram {
@@ -211,7 +211,8 @@ impl BpfProgram {
             ..attr::ProgramLoad::default()
         };
         let mut loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
-        // A signal, such as that of a process that is stopped and goes on, interrupts the kernel's verifier.
+        // A signal interrupts the kernel's verifier, for example the signal of a process that
+        // is stopped and continued.
         for _ in 0..MAX_LOAD_ATTEMPTS {
             match &loaded {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
@@ -333,9 +334,9 @@ impl BpfProgram {
         Ok(attr.duration)
     }
 
-    /// Runs it over and over on frames of the kernel's own, as long as `frame` at first, `batch` of them in turn, and handles
-    /// each as the program answers. Blocks until `repeat` runs are over or a signal arrives for this thread. Frames are
-    /// redirected in the thread's network namespace.
+    /// Runs the program `repeat` times on frames that the kernel makes, in batches of `batch`. The frames have the length of
+    /// `frame` at first, and the kernel handles each as the program decides. Blocks until all runs are over or a signal
+    /// arrives for this thread. Frames are redirected in the thread's network namespace.
     pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveRunOutcome, Error> {
         let mut attr = attr::TestRun {
             program: call::raw_descriptor(self.fd.as_fd()),

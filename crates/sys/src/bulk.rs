@@ -1,11 +1,11 @@
 //! Files that are written in large blocks, past the page cache where the file system allows it.
 //!
-//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of [`DIRECT_WRITE_ALIGNMENT`]
-//! goes to the disk directly (O_DIRECT). Any other block, and all blocks on a file system without direct writes, go through the
-//! page cache and are pushed out of it soon after, so that a long capture does not drive everything else out of memory. Pipes and
-//! terminals are written in order.
+//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. If the position and length of a block are
+//! multiples of [`DIRECT_WRITE_ALIGNMENT`], it goes to the disk directly (O_DIRECT). Any other block, and all blocks on a
+//! file system without direct writes, go through the page cache and are pushed out of it soon after, so that
+//! a long capture does not displace all other data from memory. Pipes and terminals are written in order.
 //!
-//! Invariant: bytes land at the offset they are given with, whichever way they go.
+//! Invariant: bytes are written at their given offset, on either path.
 
 use crate::private_files;
 use packetrig_units::clamp_to_i64;
@@ -20,14 +20,14 @@ use std::ptr::NonNull;
 /// Alignment of direct writes, in bytes.
 pub const DIRECT_WRITE_ALIGNMENT: usize = 4096;
 
-/// Zeroed memory that direct writes can be made from.
+/// Zeroed memory that is suitable for direct writes.
 #[derive(Debug)]
 pub struct AlignedMemory {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: the memory belongs to this value alone, as that of a `Vec` does.
+// SAFETY: the memory belongs only to this value, as with a `Vec`.
 unsafe impl Send for AlignedMemory {}
 
 impl AlignedMemory {
@@ -48,7 +48,7 @@ impl AlignedMemory {
 
     /// Mutable view of the memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and borrowed by nobody else.
+        // SAFETY: as in `bytes`, and no other borrow exists.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 }
@@ -68,7 +68,7 @@ pub struct BulkFile {
 }
 
 impl BulkFile {
-    /// Creates the file anew. `direct` asks for direct writes.
+    /// Creates the file, or empties an existing one. `direct` requests direct writes.
     pub fn create_at(path: &Path, direct: bool) -> io::Result<Self> {
         let file = private_files::create_file(path)?;
         let in_order = !file.metadata()?.is_file();
@@ -116,7 +116,7 @@ impl BulkFile {
         Ok(())
     }
 
-    /// Cuts the file after `length` bytes, which removes the rest of a failed write.
+    /// Cuts the file after `length` bytes, which removes the remains of a failed write.
     pub fn truncate_to(&self, length: u64) -> io::Result<()> {
         if self.in_order { Ok(()) } else { self.file.set_len(length) }
     }
@@ -127,7 +127,7 @@ impl BulkFile {
         let start = clamp_to_i64(offset);
         // SAFETY: takes a live descriptor and numbers.
         unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, length, libc::SYNC_FILE_RANGE_WRITE) };
-        // Pages whose write-out began 8 MiB ago are on the disk by now, as a rule; the kernel does not drop pages that are still dirty.
+        // Pages that began to be written 8 MiB ago are usually on the disk by now; the kernel does not drop pages that are still dirty.
         const WRITE_BACK_LAG_BYTES: u64 = 8 << 20;
         if offset >= WRITE_BACK_LAG_BYTES {
             let behind = clamp_to_i64(offset - WRITE_BACK_LAG_BYTES);

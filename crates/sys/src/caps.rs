@@ -1,6 +1,6 @@
 //! Rights of this process.
 //!
-//! Nothing is owned or changed; values are only read.
+//! This module owns nothing and changes nothing; it only reads values.
 
 use rustix::thread::CapabilitySet;
 
@@ -18,7 +18,7 @@ const PACKET_CAPABILITIES: [(CapabilitySet, &str); 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ThreadRights {
     pub user: u32,
-    /// Effective capabilities, of those that matter here.
+    /// Effective capabilities, as far as they matter here.
     pub capabilities: Vec<&'static str>,
     /// The capabilities count only inside a user namespace, not on the whole machine.
     pub in_user_namespace: bool,

@@ -1,7 +1,7 @@
 //! Child processes that end with us, and signals to them.
 //!
-//! The kernel's guard belongs to the *thread* that starts the child: start children from a thread that outlives them.
-//! Signals go to a process that was started here and not waited for yet, so its number is still its own.
+//! The kernel's guard belongs to the *thread* that starts the child: start children from a thread that
+//! outlives them. Signals go only to a child that was not waited for yet, so its number still belongs to it.
 
 use crate::Error;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Has the kernel ask the child to end (SIGTERM) when the thread that starts it is gone, however that happens.
+/// Makes the kernel ask the child to end (SIGTERM) when the thread that starts it is gone, however that happens.
 pub fn terminate_with_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
@@ -22,7 +22,7 @@ pub fn terminate_with_thread(command: &mut Command) {
 
 fn set_death_signal(parent: Pid) -> std::io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have died before the signal was set: then it would never come.
+    // The parent may have died before the signal was set: then the signal would never come.
     if getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
@@ -36,26 +36,27 @@ pub fn reload_child(child: &Child) -> Result<(), Error> {
     send_signal(child, Signal::HUP)
 }
 
-/// Makes the child the leader of a process group of its own, so that [`kill_group`] also ends what it starts.
+/// Makes the child the leader of a new process group, so that [`kill_group`] also ends the child's own children.
 pub fn start_in_own_group(command: &mut Command) {
     command.process_group(0);
 }
 
-/// Ends a child that leads a group of its own, and all processes of that group, at once. To be called before the child is
-/// waited for: until then its number, and so that of the group, is its own.
+/// Ends a child that leads its own group, and all processes of that group, at once. Call this before waiting
+/// for the child: until then its number, and so the group's number, cannot be used again.
 pub fn kill_group(child: &Child) -> Result<(), Error> {
     let object = format!("process group {}", child.id());
     kill_process_group(pid_of(child, &object)?, Signal::KILL)
         .map_err(|error| Error::from_call("kill", object, error))
 }
 
-/// Returns true if a process of the group that a child led is left. A member that has ended and was not waited for counts.
+/// Returns true if the group that a child led still has a process. An ended member that nobody waited for counts.
 pub fn is_group_alive(child: &Child) -> bool {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     group.is_some_and(|group| test_kill_process_group(group).is_ok())
 }
 
-/// Switches our end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if nothing can be done.
+/// Switches our end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if they
+/// would have to wait.
 pub fn set_nonblocking_pipe(pipe: impl AsFd) -> Result<(), Error> {
     let flags = fcntl_getfl(&pipe).map_err(|error| Error::from_call("fcntl", "a pipe", error))?;
     fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(|error| Error::from_call("fcntl", "a pipe", error))

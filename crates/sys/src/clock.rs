@@ -1,7 +1,7 @@
 //! The only place that reads a clock.
 //!
-//! Nothing is owned here. One time scale is used inside: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is read to
-//! find its distance from it, because the kernel stamps frames with it, and to date reports.
+//! Nothing is owned here. One time scale is used inside: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME`
+//! is read to find its offset, because the kernel stamps frames with it, and to date reports.
 
 pub mod state;
 
@@ -37,7 +37,7 @@ pub fn monotonic_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
 }
 
-/// Nanoseconds of `CLOCK_BOOTTIME`: as the monotonic clock, but it goes on while the machine is suspended.
+/// Nanoseconds of `CLOCK_BOOTTIME`: like the monotonic clock, but it continues while the machine is suspended.
 pub fn boottime_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::Boottime))
 }
@@ -63,10 +63,10 @@ pub fn thread_cpu_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
-/// one, so half their distance bounds the error.
+/// Measures the offset between the two clocks: each reading of the real-time clock lies between two readings
+/// of the monotonic clock, so half of their distance bounds the error.
 pub fn realtime_offset() -> RealtimeOffset {
-    // The width of a bracket is what an interrupt or another thread may have added: the tightest of eight was disturbed least.
+    // An interrupt or another thread may have widened a bracket: the tightest of eight was disturbed least.
     (1..OFFSET_READINGS).fold(read_offset(), |best, _| {
         let next = read_offset();
         if next.bound_ns < best.bound_ns { next } else { best }

@@ -1,4 +1,4 @@
-//! Conversions of numbers, each named for what becomes of a number that does not fit.
+//! Conversions of numbers; each name says what happens to a number that does not fit.
 
 use rustix::io::Errno;
 

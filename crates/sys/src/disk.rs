@@ -15,7 +15,7 @@ pub fn free_bytes(path: &Path) -> Result<u64, Error> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Syncs what was created, renamed or removed in `directory`.
+/// Syncs created, renamed or removed entries of `directory`.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -32,26 +32,26 @@ pub fn create_directories_below(
     let parent = directory.parent().unwrap_or(top);
     create_directories_below(top, parent, sync)?;
     match private_files::create_directory(directory) {
-        // Another process may have created it since, and may not have synced it yet.
+        // Another process may have created it in the meantime, and may not have synced it yet.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync(parent),
     }
 }
 
-/// Creates a file of `bytes` whose space on the disk is reserved. Removing it gives the space back. A file that cannot be
-/// made whole is removed.
+/// Creates a file of `bytes` with reserved space on the disk. Removing the file frees the space. If the whole
+/// space cannot be reserved, the file is removed.
 pub fn reserve_space(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create_file(path).and_then(|mut file| {
         // `fallocate` refuses a length of zero.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
-            // Some file systems reserve space only for what is written.
+            // Some file systems reserve space only for written data.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&mut file, bytes),
             Err(errno) => Err(errno.into()),
             Ok(()) => Ok(()),
         }
     });
     if made.is_err() {
-        // The part that was made takes space from others. If even that cannot be removed, the first error says enough.
+        // The incomplete file takes space from other files. If even its removal fails, the first error is enough.
         best_effort(std::fs::remove_file(path));
     }
     made

@@ -1,7 +1,7 @@
 //! Facts that a driver reports about an interface, and its offloads (the `SIOCETHTOOL` calls).
 //!
-//! An [`EthtoolCalls`] owns one datagram socket, whose only use is to name its network namespace. Changes
-//! stay until they are changed back.
+//! An [`EthtoolCalls`] owns one datagram socket, which is only used to select its network namespace. Changes
+//! stay until they are undone.
 
 use crate::{Error, UnsupportedFeature, netns::NetNs};
 use rustix::net::{AddressFamily, SocketType};
@@ -71,7 +71,7 @@ impl Offload {
     }
 }
 
-/// Access to an offload: by commands of its own, or as a bit among flags.
+/// Access to an offload: by separate commands, or as a bit among flags.
 #[derive(Clone, Copy)]
 enum OffloadAccess {
     Value { get: u32, set: u32 },
@@ -161,8 +161,8 @@ impl EthtoolCalls {
 
     /// Reads speed and duplex; `None` while there is no link or the driver does not know.
     pub fn read_speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
-        // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and others; the high half of
-        // the speed is the u16 at byte 28.
+        // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and further
+        // fields; the high half of the speed is the u16 at byte 28.
         let mut command = [0u32; 11];
         command[0] = ETHTOOL_GSET;
         match self.call_driver(name, &mut command) {
@@ -210,7 +210,7 @@ impl EthtoolCalls {
         Ok(HwStamping { departures: config[1] != 0, arrivals: config[2] })
     }
 
-    /// Sets what the card stamps; takes CAP_NET_ADMIN.
+    /// Sets which frames the card stamps; needs CAP_NET_ADMIN.
     pub(crate) fn set_card_stamping(&self, name: &str, wanted: HwStamping) -> Result<(), Error> {
         let mut config = [0, u32::from(wanted.departures), wanted.arrivals];
         let set = self.send_ioctl(name, SIOCSHWTSTAMP, &mut config);
@@ -291,8 +291,8 @@ impl EthtoolCalls {
             *to = libc::c_char::from_ne_bytes([from]);
         }
         request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
-        // SAFETY: the request and the command it points to are live; each command above is as long as its structure in
-        // linux/ethtool.h or linux/net_tstamp.h, and the kernel writes no more than that.
+        // SAFETY: the request and the command to which it points are live; each command above is as long as its
+        // structure in linux/ethtool.h or linux/net_tstamp.h, and the kernel writes at most that many bytes.
         let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), number, &raw mut request) };
         if done == 0 {
             return Ok(());

@@ -1,6 +1,7 @@
 //! Facts about the machine and its interfaces, in one value to be shown or judged.
 //!
-//! Nothing is owned or changed, and nothing is judged here. Facts that a driver or kernel does not report are absent.
+//! This module owns nothing, changes nothing and judges nothing. Facts that a driver or kernel does
+//! not report are absent.
 
 use crate::caps::ThreadRights;
 use crate::ethtool::{DriverName, EthtoolCalls, LinkSpeed, Offload, QueueCounts, StampAbilities};
@@ -13,7 +14,7 @@ use crate::{Error, UnsupportedFeature, kernel, netns::NetNs, sched, userns, xdp,
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// The machine, and what this process may do on it.
+/// The machine, and the permitted actions of this process on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
     /// Release of the kernel.

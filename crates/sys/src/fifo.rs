@@ -1,7 +1,7 @@
 //! Lines from a named pipe, into which another program writes.
 //!
-//! [`FifoReader`] owns its descriptor, and creates the pipe if there is none. It is open for reading and writing, so that the pipe has
-//! no end when the other program closes it.
+//! [`FifoReader`] owns its descriptor, and creates the pipe if there is none. The pipe is open for reading
+//! and writing, so that it does not end when the other program closes it.
 
 use crate::Error;
 use rustix::fs::{CWD, Mode};
@@ -20,7 +20,7 @@ pub struct FifoReader {
     path: PathBuf,
     file: File,
     number: u64,
-    /// Beginning of a line whose end has not arrived yet.
+    /// Beginning of a line that has not arrived completely.
     begun: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl FifoReader {
 
     fn split_lines(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            // The rest of an overlong line is not stored, which bounds the memory.
+            // The end of an overlong line is not stored, which bounds the memory.
             if self.begun.len() <= MAX_LINE_BYTES {
                 self.begun.extend_from_slice(part);
             }

@@ -1,8 +1,8 @@
 //! A directory that a thread reaches although it may not look into the directories above it.
 //!
-//! A [`HeldDirectory`] owns one descriptor. Its path leads through the descriptor, so it is good for every thread of this process,
-//! whatever user the thread [acts](crate::sandbox::act_as_user) as, and for a child until it starts its program. Invariant: the
-//! path leads to the directory that was opened, also after somebody has put another one in its place.
+//! A [`HeldDirectory`] owns one descriptor. Its path leads through the descriptor. So every thread of this process can use it,
+//! whatever user the thread [acts](crate::sandbox::act_as_user) as, and a child can use it until it starts its program. Invariant:
+//! the path leads to the opened directory, even if another directory has replaced it.
 
 use crate::Error;
 use crate::sandbox::ProcessUser;
@@ -39,12 +39,12 @@ impl HeldDirectory {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
     }
 
-    /// Gives the directory and everything in it to a user. Links are not followed, and a file that has another name as well stays as it
-    /// is: that name may be in a directory of somebody else. No other process may work in the directory.
+    /// Gives the directory and everything in it to a user. Links are not followed. A file with several names stays as it is: another
+    /// name may be in a directory of another user. No other process may work in the directory.
     pub fn change_owner_to(&self, user: &ProcessUser) -> Result<(), Error> {
         let owner = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         let failed = |errno| Error::from_call("chown", format!("a file for user {user}"), errno);
-        // Its own descriptor is only a path, which can be neither read nor given away.
+        // The descriptor itself is only a path, which can be neither read nor given to another user.
         let readable = open_below(self.0.as_fd(), c".").map_err(failed)?;
         rustix::fs::fchown(&readable, Some(owner.0), Some(owner.1)).map_err(failed)?;
         change_owner_of_entries(readable.as_fd(), owner).map_err(failed)

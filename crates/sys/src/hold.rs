@@ -1,8 +1,8 @@
 //! Frames that BPF programs of our own hold back in the kernel until their release times: frames that the stack sends, at an interface's
 //! egress ([`KernelGate`]), or frames that the kernel makes itself ([`LiveTrain`]).
 //!
-//! The programs are `bpf/{gate,train}.bpf.c`. Both record in shared memory when each frame was released. Nothing is held for
-//! longer than [`MAX_HELD_NS`], since the processor does nothing else meanwhile.
+//! The programs are `bpf/{gate,train}.bpf.c`. Both record in shared memory when each frame was released. No
+//! frame is held for longer than [`MAX_HELD_NS`], because the processor can do no other work in that time.
 
 mod gate;
 mod held;

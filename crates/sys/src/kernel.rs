@@ -1,6 +1,7 @@
 //! Version of the running kernel, and its settings under `/proc/sys`.
 //!
-//! Nothing is owned. A setting below `net/` belongs to the network namespace of the thread that reads or writes it.
+//! This module owns nothing. A setting below `net/` belongs to the network namespace of the thread that
+//! reads or writes it.
 
 use crate::{Error, netns::NetNs};
 use std::io::Write as _;
@@ -19,7 +20,7 @@ pub fn architecture() -> String {
 
 /// Model of the processors, as the kernel names it. Some architectures have none.
 pub fn processor_model() -> Option<String> {
-    // Read once: on machines with many processors the kernel takes its time to write it.
+    // The file is read once: on machines with many processors the kernel needs some time to write it.
     static PROCESSOR_MODEL: OnceLock<Option<String>> = OnceLock::new();
     PROCESSOR_MODEL.get_or_init(|| model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)).clone()
 }

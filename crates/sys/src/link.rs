@@ -1,7 +1,7 @@
-//! Network interfaces: what there is, and making, changing and removing virtual ones.
+//! Network interfaces: lists them, and makes, changes and removes virtual ones.
 //!
-//! A [`NamespaceLinks`] owns one netlink socket and sees the network namespace it was opened in, whichever thread uses it. It
-//! undoes nothing by itself: interfaces live until they are deleted or their namespace ends.
+//! A [`NamespaceLinks`] owns one netlink socket. It always sees the network namespace in which it was opened, whichever
+//! thread uses it. It undoes no change by itself: interfaces live until they are deleted or their namespace ends.
 
 mod change;
 mod stack;
@@ -56,7 +56,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// Number of the interface below it, or of its peer (which may be in another namespace).
     pub peer: Option<u32>,
-    /// The namespace in which `peer` counts, by the number that this namespace has for it; `None` if it is this one.
+    /// The namespace in which `peer` is valid, by the number that this namespace has for it; `None` if
+    /// it is this namespace.
     #[serde(skip)]
     pub peer_netns: Option<i32>,
     pub qdisc: Option<String>,
@@ -87,7 +88,7 @@ pub struct LinkCounters {
     pub tx_dropped: u64,
 }
 
-/// An interface with what its driver counted, as of one moment.
+/// An interface with the counters of its driver at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
     pub link: Link,
@@ -113,7 +114,7 @@ pub struct VethEnd<'a> {
     pub name: &'a str,
     /// The namespace it lives in; `None` is that of the [`NamespaceLinks`].
     pub netns: Option<&'a NetNs>,
-    /// Its hardware address; `None` lets the kernel choose.
+    /// Hardware address of the interface; `None` lets the kernel choose.
     pub mac: Option<Mac>,
 }
 
@@ -123,7 +124,7 @@ impl NamespaceLinks {
         Ok(Self { netlink: NetlinkConversation::open_in(netns, NETLINK_ROUTE)? })
     }
 
-    /// Lists all interfaces, in order of their number; one of a kind that cannot be read is left out.
+    /// Lists all interfaces, in order of their number; an interface of an unreadable kind is left out.
     pub fn list_links(&mut self) -> Result<Vec<Link>, Error> {
         self.list_of(LinkMessage::default())
     }
@@ -143,7 +144,7 @@ impl NamespaceLinks {
 
     /// Finds the interface of that name.
     pub fn by_name(&mut self, name: &str) -> Result<Link, Error> {
-        // Longer names are not even looked for: the kernel calls them invalid, not missing.
+        // Longer names are not searched: the kernel calls them invalid, not missing.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(missing_interface(name));
         }
@@ -176,7 +177,7 @@ impl NamespaceLinks {
             match attribute {
                 LinkAttribute::CarrierChanges(changes) => state.carrier_changes = (*changes).into(),
                 LinkAttribute::Stats64(stats) => {
-                    // Drivers count one event in one of these or in several.
+                    // Drivers count one event in one or more of these counters.
                     let counts = [stats.rx_missed_errors, stats.rx_fifo_errors, stats.rx_over_errors];
                     state.driver_dropped = counts.into_iter().max().unwrap_or(0);
                 }
@@ -214,7 +215,8 @@ impl NamespaceLinks {
         Ok(addresses)
     }
 
-    /// Lists the addresses at which other machines may reach this one: neither loopback nor of one link only. In order, each once.
+    /// Lists the addresses at which other machines may reach this one: no loopback addresses, and none that
+    /// is valid on one link only. Sorted, without repetitions.
     pub fn global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
         let all = self.list_addresses()?.into_iter().map(|address| address.ip).filter(is_global);
         Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
@@ -308,7 +310,7 @@ fn link_of(message: &LinkMessage) -> Link {
             LinkAttribute::Controller(index) => link.master = Some(*index),
             LinkAttribute::Link(index) => link.peer = Some(*index).filter(|index| *index > 0).or(link.peer),
             LinkAttribute::Qdisc(name) => link.qdisc = Some(name.clone()),
-            // The count covers promiscuity asked for by sockets, which the flag does not show.
+            // The count includes promiscuous mode that sockets requested, which the flag does not show.
             LinkAttribute::Promiscuity(count) => link.promiscuous |= *count > 0,
             // -1: the peer's namespace has no number here, so it cannot be identified.
             LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
@@ -336,7 +338,7 @@ fn counters_of(stats: &Stats64) -> LinkCounters {
         rx_frames: stats.rx_packets,
         rx_bytes: stats.rx_bytes,
         rx_errors: stats.rx_errors,
-        // A card without a free buffer counts the frame in a counter of its own.
+        // A card without a free buffer counts the frame in a separate counter.
         rx_dropped: stats.rx_dropped + stats.rx_missed_errors,
         tx_frames: stats.tx_packets,
         tx_bytes: stats.tx_bytes,

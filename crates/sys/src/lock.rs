@@ -1,10 +1,12 @@
 //! One holder per name and network namespace.
 //!
-//! A [`NameLock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can make or take
-//! one. It also owns a listening socket with an abstract name, by which processes that keep their files elsewhere see each other.
-//! Any user can take such a name, so the name alone says nothing: the kernel reports whose socket it is, and it counts only if it
-//! is this user's or root's. If another user has the name, the holder listens at that name with an addition. Nobody connects to
-//! find out, so a queue that another user has filled hides no holder. The kernel frees both when their owner closes them or dies.
+//! A [`NameLock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other
+//! user can make or take one. It also owns a listening socket with an abstract name, which lets processes
+//! with files in other directories see each other. Any user can take such a name, so the name alone proves
+//! nothing: the kernel reports the owner of the socket, and it counts only if this user or root owns it. If
+//! another user has the name, the holder listens at that name with a suffix. The check makes no connection,
+//! so a queue that another user has filled hides no holder. The kernel frees the lock and the socket when
+//! their owner closes them or dies.
 
 mod listeners;
 
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
 const LOCKS_DIRECTORY: &str = "locks";
-/// Attempts to make a file anew that was removed while it was being locked.
+/// Attempts to make a file again that was removed while it was being locked.
 const MAX_TRIES: usize = 16;
 
 /// A lock on a name. Dropping it releases the name.
@@ -40,8 +42,8 @@ pub struct LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Removed while it is locked: a process that has opened it meanwhile locks a file without a name, and tries again. A file that
-        // cannot be removed stays, unlocked.
+        // The file is removed while it is locked: a process that has opened it in the meantime locks a file
+        // without a name, and tries again. A file that cannot be removed stays, unlocked.
         drop(std::fs::remove_file(&self.path));
     }
 }
@@ -56,10 +58,10 @@ impl NameLock {
         let Some(file) = locked else {
             return Err(Error::Busy { object: object.to_owned(), holder: read_holder(&path) });
         };
-        // For processes that keep their files elsewhere.
+        // The socket is for processes that keep their files elsewhere.
         let bound = netns.run_in(|| bind_name(name))?;
         let listener = bound.map_err(|error| Error::from_call("lock", object, error))?;
-        // After binding: of two processes that come at once, at least one then sees the other.
+        // The check comes after binding: of two processes that start at once, at least one then sees the other.
         match find_holder(netns, name, &listener)? {
             LockNameHolder::Nobody => Ok(Self { _listener: listener, file }),
             LockNameHolder::Trusted(holder) => Err(Error::Busy { object: object.to_owned(), holder }),
@@ -72,7 +74,8 @@ impl NameLock {
     }
 }
 
-/// Returns true if somebody holds `name` in `netns`. Unlike [`NameLock::take_name`] this does not keep others from taking it meanwhile.
+/// Returns true if a process holds `name` in `netns`. Unlike [`NameLock::take_name`], this does not prevent
+/// other processes from taking it in the meantime.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     // A file that cannot be opened shows no holder. Then only the listeners count.
     let is_locked = open_existing_lock_file(&lock_file_path(netns, name)?).is_ok_and(|file| is_locked(&file));
@@ -90,7 +93,7 @@ pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
 
 /// The file of a name in a namespace.
 fn lock_file_path(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
-    // The number may be given to a later namespace; the locks of an earlier one are gone by then.
+    // A later namespace may get the same number; the locks of the earlier one are gone by then.
     let namespace = netns.inode()?;
     // Names contain slashes; a file name must not.
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -105,7 +108,8 @@ impl LockFile {
             if !set_lock(&file)? {
                 return Ok(None);
             }
-            // The last holder may have removed the file since it was opened here: then the lock is on a file that nobody finds.
+            // The last holder may have removed the file after it was opened here: then the lock is on a file
+            // that no other process finds.
             let own = file.metadata()?;
             let is_same = std::fs::symlink_metadata(path)
                 .is_ok_and(|found| found.dev() == own.dev() && found.ino() == own.ino());
@@ -147,14 +151,15 @@ fn set_lock(file: &File) -> std::io::Result<bool> {
         return Ok(true);
     }
     let error = std::io::Error::last_os_error();
-    // POSIX allows either number for a lock that is taken.
+    // POSIX allows either error number for a lock that is already held.
     let is_taken = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
     if is_taken { Ok(false) } else { Err(error) }
 }
 
 fn is_locked(file: &File) -> bool {
     let mut lock = whole_file_lock();
-    // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel writes the structure, which is ours alone.
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the kernel writes only the structure,
+    // which no other code uses.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     // The kernel answers with the lock that is in the way, or with `F_UNLCK` if there is none.
     done == 0 && i32::from(lock.l_type) != libc::F_UNLCK

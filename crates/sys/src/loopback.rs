@@ -1,12 +1,12 @@
 //! Settings of the loopback interface that let frames between this machine's own IPv4 addresses pass, shared by all processes that need them.
 //!
-//! Without them the kernel discards such frames as forged, because it has not routed them itself. Two files of the
-//! [runtime directory](crate::runtime_directory) belong to each network namespace: the record has the settings as they were before the first
-//! holder, and each holder locks the other file (shared), as long as it needs the settings. The kernel frees the lock of a process that dies.
-//! The last holder restores the settings. After one that was killed, the next holder takes the record over, and [`find_unrestored`] finds it.
+//! Without them the kernel discards such frames as forged, because it has not routed them itself. Two files of the [runtime
+//! directory](crate::runtime_directory) belong to each network namespace: the record has the settings as they were before the first holder,
+//! and each holder has a shared lock on the other file as long as it needs the settings. The kernel frees the lock of a process that dies.
+//! The last holder restores the settings. If it was killed, the next holder takes over the record, and [`find_unrestored`] finds it.
 //!
-//! Invariant: settings are changed and restored only while the record is held, restored only where there is no holder, and the record is on
-//! the disk before the first change.
+//! Invariant: settings are changed and restored only while the record is held; they are restored only if
+//! there is no holder; and the record is on the disk before the first change.
 
 use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
 use crate::{Error, clock, kernel, netns::NetNs};
@@ -40,13 +40,15 @@ impl OpenLoopback {
         let failed =
             |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
-        // Before the first change: a process that is killed from now on leaves a record to restore from.
+        // This comes before the first change: if the process is killed from now on, a record is left from
+        // which to restore.
         if record.read_recorded().is_none() {
             record.write_recorded(&read_settings(netns)?)?;
         }
-        // Held by others only for a moment, while they hold the record.
+        // Other processes hold this lock only for a moment, while they hold the record.
         holders.lock_shared().map_err(failed)?;
-        // A holder from here on: if the kernel refuses a change, dropping it restores the other one and removes the record.
+        // From here on this process is a holder: if the kernel refuses a change, dropping it restores the
+        // other one and removes the record.
         let opened = Self { record, holders };
         let changed =
             LOOPBACK_SETTINGS.into_iter().try_for_each(|key| kernel::write_setting(netns, key, SETTING_ON));
@@ -59,7 +61,7 @@ impl Drop for OpenLoopback {
     fn drop(&mut self) {
         // A drop cannot report an error. Settings that could not be restored stay in the record.
         let Ok(_held) = self.record.lock_record() else { return };
-        // Upgrades this shared lock to an exclusive one, which succeeds only if nobody else holds it.
+        // Upgrades this shared lock to an exclusive one, which succeeds only if no other process holds it.
         if self.holders.try_lock().is_ok() {
             drop(self.record.restore_settings());
         }
@@ -83,7 +85,7 @@ struct LoopbackRecord {
 impl LoopbackRecord {
     fn for_netns(netns: NetNs) -> Result<Self, Error> {
         let inode = netns.inode()?;
-        // Before Linux 5.14 there is no cookie, and boot and inode must do.
+        // Before Linux 5.14 there is no cookie, so boot and inode must be enough.
         let cookie = netns.cookie()?.unwrap_or_default();
         // Inode numbers are used again, so boot and cookie tell whether the record is of this very namespace.
         let identity = format!("{} {inode} {cookie}", clock::boot_id()?);
@@ -125,7 +127,7 @@ impl LoopbackRecord {
                 kernel::write_setting(&self.netns, key, &value)?;
             }
         }
-        // The record goes last: a process that is killed before this leaves something to restore from.
+        // The record is removed last: if the process is killed before this, the record is left.
         for path in [&self.path, &self.holders_path()] {
             runtime_directory::remove_file(path)
                 .map_err(|error| Error::from_call("unlink", path.display().to_string(), error))?;
@@ -133,15 +135,15 @@ impl LoopbackRecord {
         Ok(())
     }
 
-    /// Returns true if a process holds the settings. Must be asked while the record is held: two processes that ask at once would
-    /// each take the other for a holder.
+    /// Returns true if a process holds the settings. Call this only while the record is held: otherwise two
+    /// processes that ask at the same time would each see the other as a holder.
     fn has_holders(&self) -> bool {
         open_existing_lock_file(&self.holders_path())
             .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 }
 
-/// Settings of a loopback interface whose last holder was killed.
+/// Settings of a loopback interface after its last holder was killed.
 #[derive(Debug)]
 pub struct UnrestoredLoopback {
     record: LoopbackRecord,
@@ -160,7 +162,8 @@ impl UnrestoredLoopback {
     }
 }
 
-/// Finds all such settings of this machine in namespaces that can be found: the caller's and those with names.
+/// Finds all such settings of this machine in namespaces that can be found: the caller's namespace
+/// and namespaces with names.
 pub fn find_unrestored() -> Vec<UnrestoredLoopback> {
     let names = runtime_directory::list_names(&runtime_directory::path_for(LOOPBACK_DIRECTORY));
     let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());

@@ -20,7 +20,7 @@ const PKTGEN_MODULE: &str = "pktgen";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelSwitch {
-    /// Whether bridges pass frames through iptables, which drops those with a wrong IP checksum.
+    /// Whether bridges pass frames through iptables, which drops frames with a wrong IP checksum.
     BridgeFilter,
     BridgeFilterIpv6,
     /// Whether ordinary users may make user namespaces (Debian).
@@ -112,8 +112,8 @@ impl MachineSetting {
     }
 }
 
-/// Settings of this machine and namespace that hinder packetrig, each with a value that does not. What the kernel does not have is left
-/// out.
+/// Settings of this machine and namespace that hinder packetrig, each with a better value. Settings that the
+/// kernel lacks are left out.
 pub fn hindering_settings() -> Vec<SettingChange> {
     const HINDERING_SETTINGS: [(KernelSwitch, &str, &str); 5] = [
         (KernelSwitch::BridgeFilter, "1", "0"),
@@ -122,14 +122,14 @@ pub fn hindering_settings() -> Vec<SettingChange> {
         (KernelSwitch::AppArmorUserNamespaces, "1", "0"),
         (KernelSwitch::MaxUserNamespaces, "0", "10000"),
     ];
-    // A setting that cannot be read is one that this kernel does not have.
+    // A setting that cannot be read does not exist in this kernel.
     let has_value = |setting: &MachineSetting, value| setting.read_value().is_ok_and(|found| found == value);
     let switches = HINDERING_SETTINGS.into_iter().filter_map(|(switch, hindering, wanted)| {
         let setting = MachineSetting::Kernel { switch };
         has_value(&setting, hindering).then(|| SettingChange::new(setting, wanted))
     });
     let generator = MachineSetting::PacketGenerator;
-    // `modprobe` knows which modules this kernel has, in whatever form they are compressed.
+    // `modprobe` knows which modules this kernel has, in any form of compression.
     let may_load =
         has_value(&generator, MODULE_ABSENT) && run_modprobe(&["--dry-run", PKTGEN_MODULE]).is_ok();
     switches.chain(may_load.then(|| SettingChange::new(generator, MODULE_LOADED))).collect()
@@ -141,7 +141,7 @@ fn run_modprobe(arguments: &[&str]) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }
-    // It says why in its own words, for example that the module is not found.
+    // `modprobe` gives the reason in its own words, for example that the module is not found.
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(call(std::io::Error::other(said)))
 }

@@ -1,7 +1,7 @@
 //! Hints about memory: prefetching for the processor, and large pages for the kernel.
 //!
-//! It owns nothing. Invariant: hints change the speed and nothing else. And an allocator that measures, for tests of how much
-//! memory foreign input may take.
+//! It owns nothing. Invariant: hints change only the speed. The module also has a measuring allocator, for
+//! tests of how much memory foreign input may take.
 
 use crate::error::best_effort;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -23,20 +23,21 @@ thread_local! {
 static PROCESS_NOW: AtomicIsize = AtomicIsize::new(0);
 static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes that the calling thread has allocated and not freed; those that it freed for another thread count as below zero.
+/// Bytes that the calling thread has allocated and not freed; bytes that it freed for another thread count as below zero.
 #[derive(Clone, Copy)]
 struct HeldBytes {
     now: isize,
     peak: isize,
 }
 
-/// The system's allocator, which notes what each thread holds. A test program names it as its global allocator.
+/// The system's allocator, which also counts the memory of each thread. A test program names it
+/// as its global allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct MeteredAllocator;
 
 impl MeteredAllocator {
-    /// The most bytes that `work` holds at one time on this thread, beyond what was held before; `None` where this is not
-    /// the allocator of the program.
+    /// The maximum number of bytes that `work` holds at one time on this thread, in addition to earlier
+    /// allocations; `None` if this is not the allocator of the program.
     pub fn measure_peak(work: impl FnOnce()) -> Option<u64> {
         let is_in_use = {
             let before = HELD_BYTES.get().now;
@@ -53,8 +54,9 @@ impl MeteredAllocator {
         is_in_use.then(|| (HELD_BYTES.get().peak - before).cast_unsigned() as u64)
     }
 
-    /// The most bytes that the whole process holds at one time during `work`, beyond what was held before. For work that is passed to other
-    /// threads; whatever else runs meanwhile counts, too. `None` where this is not the allocator of the program.
+    /// The maximum number of bytes that the whole process holds at one time during `work`, in addition to
+    /// earlier allocations. It is for work that is passed to other threads; allocations of unrelated threads
+    /// count, too. `None` if this is not the allocator of the program.
     pub fn measure_process_peak(work: impl FnOnce()) -> Option<u64> {
         let before = PROCESS_NOW.load(Ordering::Relaxed);
         PROCESS_PEAK.store(before, Ordering::Relaxed);
@@ -66,7 +68,7 @@ impl MeteredAllocator {
     fn count_allocation(bytes: usize, sign: isize) {
         // No layout is larger than `isize::MAX`.
         let bytes = bytes.cast_signed();
-        // While a thread ends, its number is gone and allocations go on; nobody asks for them.
+        // While a thread ends, its counter is gone but allocations continue; no caller needs their count.
         best_effort(HELD_BYTES.try_with(|held| {
             let now = held.get().now + sign * bytes;
             held.set(HeldBytes { now, peak: held.get().peak.max(now) });
@@ -76,7 +78,7 @@ impl MeteredAllocator {
     }
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract; counting touches only a
+// SAFETY: every call is passed unchanged to the system's allocator, which keeps the contract; counting touches only a
 // thread-local number that needs neither initialisation nor destruction, and allocates nothing.
 unsafe impl GlobalAlloc for MeteredAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -87,12 +89,12 @@ unsafe impl GlobalAlloc for MeteredAllocator {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::count_allocation(layout.size(), -1);
-        // SAFETY: pointer and layout are those of a block that `alloc` got from the same allocator.
+        // SAFETY: pointer and layout describe a block that `alloc` got from the same allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // A block that cannot grow in place exists twice for a while: the peak counts both.
+        // A block that cannot grow in place exists twice for a short time: the peak counts both.
         Self::count_allocation(size, 1);
         // SAFETY: as for `dealloc`; the new size is the caller's.
         let moved = unsafe { System.realloc(pointer, layout, size) };
@@ -129,12 +131,13 @@ pub fn request_large_pages<T>(memory: &mut [T]) -> bool {
     let end = (memory.as_ptr().addr() + size_of_val(memory)) / MAX_PAGE_BYTES * MAX_PAGE_BYTES;
     let Some(length) = end.checked_sub(start).filter(|&length| length > 0) else { return false };
     let inside = memory.as_mut_ptr().with_addr(start);
-    // SAFETY: whole pages inside a slice that is borrowed for writing; the advice does not change what is in them.
+    // SAFETY: these are whole pages inside a slice that is borrowed for writing; the advice does
+    // not change their content.
     unsafe { libc::madvise(inside.cast(), length, libc::MADV_HUGEPAGE) == 0 }
 }
 
-/// Has all threads allocate from one heap. In a process whose threads come and go, memory that one gave back serves the next, and
-/// the process does not grow with their number. Must be called before there is a second thread.
+/// Makes all threads allocate from one heap. In a process with short-lived threads, the next thread then reuses freed memory, and
+/// the process does not grow with the number of threads. Must be called before there is a second thread.
 pub fn limit_to_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets a number inside the allocator, which takes its own lock.

@@ -1,6 +1,6 @@
 //! XDP abilities of an interface, asked of the kernel without loading a program (generic netlink family `netdev`).
 //!
-//! Each question opens a socket and closes it again; nothing is kept.
+//! Each question opens a socket and closes it again; no socket is kept.
 
 use crate::netlink::NetlinkConversation;
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};

@@ -54,7 +54,7 @@ impl NetlinkConversation {
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {
-        // A number for each request, so that answers that are left over from an earlier one are recognised.
+        // Each request has its own number, so that late answers to an earlier request are recognised.
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
@@ -85,7 +85,7 @@ impl NetlinkConversation {
             // Messages are padded to four bytes, but the last one need not be.
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
             match NetlinkMessage::<M>::deserialize(one) {
-                // Left over from a conversation that ended early.
+                // This answer is left over from a conversation that ended early.
                 Ok(answer) if answer.header.sequence_number != self.sequence => {}
                 Ok(answer) => match answer.payload {
                     NetlinkPayload::InnerMessage(message) => each(message),

@@ -1,8 +1,8 @@
 //! Network namespaces: opening, making, entering and finding them.
 //!
-//! A [`NetNs`] owns one descriptor that keeps its namespace alive. A thread enters a namespace only inside
-//! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller stays in a foreign
-//! namespace. Sockets made inside stay in that namespace wherever they are used.
+//! A [`NetNs`] owns one descriptor that keeps its namespace alive. Only [`NetNs::run_in`] enters a namespace,
+//! on a separate thread that ends there, unless the caller is inside already: no thread of the caller stays
+//! in a foreign namespace. Sockets made inside stay in that namespace wherever they are used.
 //!
 //! Entering takes CAP_SYS_ADMIN. A program that gives it up calls [`keep_threads_in`] before: a thread stays in each namespace and starts
 //! the threads of later work there.
@@ -28,7 +28,7 @@ const CREATED_LATER_TEXT: &str =
 /// Maximum number of namespaces with a thread that stays there.
 const MAX_RESIDENTS: usize = 256;
 
-/// Threads that stay in a namespace, by its inode, which is not used again while the thread is there.
+/// Threads that stay in a namespace, by the namespace's inode, which is not used again while the thread is there.
 static RESIDENT_THREADS: RwLock<Vec<(u64, ResidentThread)>> = RwLock::new(Vec::new());
 /// File system type of namespace descriptors (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
@@ -74,20 +74,20 @@ impl NetNs {
 
     /// Creates a namespace without a name; it ends with the last descriptor, socket or thread in it.
     pub fn create_unnamed() -> Result<Self, Error> {
-        // `unshare` moves the calling thread for good, so it runs on one that ends.
+        // `unshare` moves the calling thread permanently, so it runs on a thread that ends.
         run_in_new_thread(|| {
             unshare_network()?;
             Self::current().map(|current| Self { label: "an unnamed namespace".into(), ..current })
         })
     }
 
-    /// Creates a namespace that others find by name, as `ip netns add` does. It stays until [`delete_named`].
+    /// Creates a namespace that other programs find by name, as `ip netns add` does. It stays until [`delete_named`].
     pub fn create_named(name: &str) -> Result<Self, Error> {
         let path = namespace_path(name)?;
         private_files::create_public_directories(Path::new(NETNS_DIRECTORY))
             .map_err(|error| Error::from_call("mkdir", NETNS_DIRECTORY, error))?;
         let object = path.display().to_string();
-        // Fails if the name is taken: two namespaces must not get the same one.
+        // Creating the file fails if the name is taken: two namespaces must not get the same name.
         private_files::create_new(&path).map_err(|error| {
             Error::from_call("create", object.clone(), error).with_rights(MISSING_RIGHTS_TEXT)
         })?;
@@ -100,14 +100,14 @@ impl NetNs {
         });
         let opened = mounted.and_then(|()| Self::open_named(name));
         if opened.is_err() {
-            // Nothing is mounted on the file: it would only make the next attempt fail.
+            // No namespace is mounted on the file: it would only make the next attempt fail.
             drop(std::fs::remove_file(&path));
         }
         opened
     }
 
-    /// Runs `work` inside this namespace, on a thread of its own unless the caller's is inside already. Its result (sockets,
-    /// above all) may be used anywhere. A panic of `work` goes on in the caller.
+    /// Runs `work` inside this namespace, on a separate thread unless the caller's thread is inside already.
+    /// Its result (above all sockets) may be used anywhere. A panic of `work` continues in the caller.
     pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         // The usual case. It needs no thread and no rights.
         if self.is_calling_thread_inside()? {
@@ -115,12 +115,12 @@ impl NetNs {
         }
         let inode = self.inode()?;
         let residents = RESIDENT_THREADS.read().unwrap_or_else(PoisonError::into_inner);
-        // CAP_SYS_ADMIN may have been given up. A thread that stayed in the namespace needs no right: the threads that it
-        // starts inherit the namespace.
+        // CAP_SYS_ADMIN may have been given up. A thread that stayed in the namespace needs no right: the
+        // threads that it starts inherit the namespace.
         if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
             return resident.run_job(work);
         }
-        // Given back before `work` runs, which may take long, and others may have to change the list.
+        // The lock is released before `work` runs: the work may take long, and other threads may have to change the list.
         drop(residents);
         run_in_new_thread(|| {
             self.enter_namespace()?;
@@ -159,7 +159,7 @@ impl NetNs {
 
     /// Moves the calling thread into this namespace. Only for threads that are about to end.
     fn enter_namespace(&self) -> Result<(), Error> {
-        // `setns` takes rights even for the namespace that the thread is in; an ordinary user has none.
+        // `setns` needs rights even for the namespace in which the thread already is; an ordinary user has none.
         if self.is_calling_thread_inside()? {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl NetNs {
     fn is_calling_thread_inside(&self) -> Result<bool, Error> {
         let callers = std::fs::metadata(CALLER_NETNS_PATH)
             .map_err(|error| Error::from_call("stat", CALLER_NETNS_PATH, error))?;
-        // All namespaces are files of one file system, so the inode number alone tells them apart.
+        // All namespaces are files of one file system, so the inode number alone distinguishes them.
         Ok(callers.ino() == self.inode()?)
     }
 
@@ -200,7 +200,7 @@ impl NetNs {
 
     /// Finds the namespace with that inode number: the caller's, a named one, or that of a process.
     pub fn find_by_inode(inode: u64, process: Option<u32>) -> Option<Self> {
-        // In the order of cost. The iterator is lazy, so most searches end at the first one.
+        // The sources come in the order of their cost. The iterator is lazy, so most searches end at the first one.
         let candidates = std::iter::once_with(|| Self::current().ok())
             .chain(list_named().into_iter().map(|name| Self::open_named(&name).ok()))
             .chain(process.map(|process| Self::of_process(process).ok()));
@@ -219,7 +219,7 @@ impl NetNs {
         }
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-            // Nearly all processes are in a namespace that is known: opening only the others is three times as fast.
+            // Nearly all processes are in a known namespace: opening only the others is three times as fast.
             let inode = std::fs::metadata(path_of_process(process)).map(|found| found.ino());
             if inode.is_ok_and(|inode| !seen.contains(&inode))
                 && let Ok(netns) = Self::of_process(process)
@@ -279,13 +279,13 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
     std::fs::remove_file(&path).map_err(|error| Error::from_call("unlink", object, error))
 }
 
-/// Leaves a thread in each of these namespaces, so that later work in them takes no rights. A namespace that cannot be entered is
-/// left out; work in it reports the reason.
+/// Leaves a thread in each of these namespaces, so that later work in them needs no rights. A namespace that
+/// cannot be entered is left out; work in it reports the reason.
 pub fn keep_threads_in(names: &[String]) {
     for name in names.iter().take(MAX_RESIDENTS) {
         let Ok(netns) = NetNs::open_named(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
-        // On doubt the namespace is left out. Work in it then reports the reason.
+        // In case of doubt, the namespace is left out. Work in it then reports the reason.
         if netns.has_resident_thread().unwrap_or(true) || netns.is_calling_thread_inside().unwrap_or(true) {
             continue;
         }
@@ -323,8 +323,8 @@ fn missing_namespace(name: &str) -> Error {
 }
 
 fn unshare_network() -> Result<(), Error> {
-    // SAFETY: only CLONE_NEWNET is passed: the descriptor table stays shared, so no descriptor of another thread can
-    // be closed or replaced behind its back.
+    // SAFETY: only CLONE_NEWNET is passed: the descriptor table stays shared, so no descriptor of another
+    // thread is closed or replaced.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| {
         Error::from_call("unshare", "a network namespace", errno).with_rights(MISSING_RIGHTS_TEXT)
     })

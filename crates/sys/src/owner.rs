@@ -1,12 +1,13 @@
 //! Owner of the other end of a TCP connection over the loopback interface.
 //!
-//! A [`ConnectionOwners`] owns one netlink socket, which stays in the network namespace it was opened in. The kernel finds the
-//! client's socket by its addresses (`SOCK_DIAG`, what `ss -e` uses); where that module is missing, `/proc/net/tcp` is read.
+//! A [`ConnectionOwners`] owns one netlink socket, which stays in the network namespace it was opened in. The
+//! kernel finds the client's socket by its addresses (`SOCK_DIAG`, what `ss -e` uses); if that module is
+//! missing, this code reads `/proc/net/tcp`.
 //!
-//! Invariant: a user is named only for a socket that a process still holds. The kernel reports user 0, root, for a socket
-//! whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has none, and it
-//! never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all appear as
-//! one number ([`overflow_user`]), which therefore identifies nobody.
+//! Invariant: a user is returned only for a socket that a process still holds. The kernel reports user 0, root, for a
+//! socket whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has none,
+//! and it never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all
+//! appear as one number ([`overflow_user`]), which therefore identifies nobody.
 
 use crate::{Error, netlink::NetlinkConversation, netns::NetNs};
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
@@ -59,8 +60,9 @@ impl ConnectionOwners {
         Err(Error::from_call("SOCK_DIAG and /proc/net/tcp", "a connection to itself", nothing))
     }
 
-    /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this process. `None`: it
-    /// is not on this machine, its process has closed it, its user is unknown here, or the kernel does not say.
+    /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this
+    /// process. `None`: the socket is not on this machine, its process has closed it, its user is unknown
+    /// here, or the kernel does not report it.
     pub fn find_owner(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
         self.look_up_user(client, server).filter(|user| *user != self.overflow)
     }

@@ -184,7 +184,7 @@ fn missing_library(found: String) -> UnsupportedFeature {
 
 /// Opens a library, which stays loaded as long as the process lives.
 fn open_library(name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the name ends with a zero byte. libpcap runs nothing of note when it is loaded.
+    // SAFETY: the name ends with a zero byte. libpcap runs no relevant code when it is loaded.
     NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
 }
 

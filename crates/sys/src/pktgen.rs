@@ -1,8 +1,9 @@
 //! The kernel's packet generator, driven through its files under `/proc/net/pktgen`.
 //!
-//! Each network namespace has a set of its own: kernel threads (one per processor), and devices that are given to them. A
-//! [`Pktgen`] owns the set of one namespace, by a lock that every packetrig asks for and by refusing a set that somebody
-//! else has filled; dropping it takes its devices away. The module is not loaded here: that changes the machine.
+//! Each network namespace has its own set: kernel threads (one per processor), and devices that are assigned
+//! to them. A [`Pktgen`] owns the set of one namespace: every packetrig process takes the same lock, and it
+//! refuses a set that another program has filled. Dropping it removes its devices. This code does not load
+//! the module, because that would change the machine.
 
 use crate::error::best_effort;
 use crate::lock::NameLock;
@@ -50,7 +51,7 @@ pub struct DeviceProgress {
     pub result: String,
 }
 
-/// A run of all devices of a namespace. It goes on by itself when this is dropped.
+/// A run of all devices of a namespace. It continues by itself when this value is dropped.
 #[derive(Debug)]
 pub struct PktgenRun {
     thread: JoinHandle<Result<(), Error>>,
@@ -64,7 +65,7 @@ impl Pktgen {
         let threads = netns.run_in(thread_names)??;
         let lock = NameLock::take_name(&netns, "packetrig/pktgen", &object_name(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
-        // Under the lock: no other packetrig can add devices after this look.
+        // This happens under the lock: no other packetrig can add devices after this look.
         for thread in &pktgen.threads {
             if has_devices(&pktgen.in_namespace(thread, read_file)?) {
                 return Err(devices_in_use_error(&pktgen.netns));
@@ -88,12 +89,12 @@ impl Pktgen {
         Ok(())
     }
 
-    /// Sets an option of a device, like `count 1000`. The kernel takes numbers of more than ten digits for shorter ones,
-    /// and wraps those that do not fit: the caller knows the bounds.
+    /// Sets an option of a device, like `count 1000`. The kernel truncates numbers of more than ten digits,
+    /// and wraps numbers that do not fit: the caller knows the bounds.
     pub fn set_option(&self, device: &str, option: &str) -> Result<(), Error> {
         let file = &mut &self.find_device(device)?.file;
         let object = format!("pktgen's {device}: {option}");
-        // The kernel reads on behind the end of what is written, until it meets a blank or a newline.
+        // The kernel reads beyond the written bytes, until it finds a blank or a newline.
         let written = file.write_all(format!("{option}\n").as_bytes());
         // The same file tells how the kernel took the last option.
         let result = self.read_progress(device)?.result;
@@ -116,7 +117,7 @@ impl Pktgen {
     /// Starts all devices. The kernel's threads notice within 100 ms.
     pub fn start_devices(&self) -> Result<PktgenRun, Error> {
         let netns = NetNs::duplicate(&self.netns)?;
-        // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
+        // The write returns when everything is sent. A signal to its thread stops it, above all the end of the process.
         let thread = std::thread::Builder::new()
             .name("pktgen".into())
             .spawn(move || netns.run_in(|| write_command(&pktgen_path(CONTROL_FILE), "start"))?);
@@ -228,7 +229,7 @@ fn read_file(path: &str) -> Result<String, Error> {
 }
 
 fn write_command(path: &str, command: &str) -> Result<(), Error> {
-    // The kernel takes the last byte of `start_devices` for a newline.
+    // The kernel treats the last byte of `start_devices` as a newline.
     let written = open_file(path)?.write_all(format!("{command}\n").as_bytes());
     written.map_err(|error| {
         Error::from_call("write", format!("{path}: {command}"), error).with_rights(MISSING_RIGHTS_TEXT)

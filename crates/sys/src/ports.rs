@@ -1,8 +1,8 @@
-//! Ports of this machine's own addresses that are held, so that its kernel does not answer packets to them.
+//! Holds ports of this machine's own addresses, so that its kernel does not answer packets to them.
 //!
-//! A [`HeldPort`] owns one socket. To a TCP segment for a port without a socket the kernel answers with a reset, to a datagram
-//! with "port unreachable". Here there is a socket, and its filter drops everything before the protocol looks at it. Packet
-//! sockets see it nevertheless. The port is free again when it is dropped, also when the process is killed.
+//! A [`HeldPort`] owns one socket. For a port without a socket, the kernel answers a TCP segment with a reset, and a datagram
+//! with "port unreachable". Here there is a socket, and its filter drops all packets before the protocol sees them. Packet
+//! sockets still see them. The port is free again when the value is dropped, or when the process is killed.
 
 use crate::{Error, netns::NetNs, packet::socket, pcap::ClassicInsn};
 use rustix::io::Errno;
@@ -38,12 +38,13 @@ impl HeldPort {
         };
         let opened = netns.run_in(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
         let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
-        // Before the socket is bound, so that nothing gets past the filter.
+        // The filter is attached before the socket is bound, so that no packet gets past it.
         socket::attach_filter(&socket, &DROP_ALL_FILTER)
             .map_err(|errno| port_error("setsockopt(SO_ATTACH_FILTER)", address, errno))?;
         rustix::net::bind(&socket, &address).map_err(|errno| port_error("bind", address, errno))?;
         if protocol == PortProtocol::Tcp {
-            // For TCP the kernel looks only at sockets that listen or are connected: a bound one alone would not keep it from answering.
+            // For TCP the kernel only considers sockets that listen or are connected: a bound socket alone
+            // would not prevent the kernel from answering.
             rustix::net::listen(&socket, 1).map_err(|errno| port_error("listen", address, errno))?;
         }
         let port = port_of(&socket).map_err(|errno| port_error("getsockname", address, errno))?;

@@ -1,10 +1,10 @@
 //! Files and directories that only their owner may read: 0600 and 0700, whatever the umask is.
 //!
-//! Captures, results, keys, spools and logs may hold what others must not see, so every crate makes its files here;
-//! `xtask layers` finds those that do not. A regular file that is already there gets 0600 as well, because what is written into it
-//! is as private, and is refused if another user may have put it there. Devices, pipes and existing directories stay as they are: the user named them.
+//! Captures, results, keys, spools and logs may hold private data, so every crate makes its files here; `xtask layers` finds those that do not. An
+//! existing regular file gets 0600 as well, because its new content is as private. It is refused if another user may have put it there. Devices, pipes
+//! and existing directories stay as they are: the user named them.
 //!
-//! [`tighten_process`] gives the same to what libraries and children make (SQLite, `nats-server`).
+//! [`tighten_process`] does the same for files that libraries and children make (SQLite, `nats-server`).
 
 mod opening;
 
@@ -67,7 +67,7 @@ pub enum SecretFileError {
 /// Reads a text of at most `most` bytes that only this user and root can have read or written.
 pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
-    // Facts of the open file, not of the path: the file that was checked is the one that is read.
+    // These are facts of the open file, not of the path: so the checked file is the file that is read.
     let facts = file.metadata()?;
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
         return Err(SecretFileError::Exposed);
@@ -80,8 +80,8 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
     Ok(text)
 }
 
-/// Gives the file this content. Readers find the old or the new content, whole, also after a power cut; when this returns the new one
-/// lasts. If several processes replace the file at once, one of them is the last.
+/// Gives the file this content. Readers find the complete old or the complete new content, even after a power cut; when this returns,
+/// the new content is permanent. If several processes replace the file at once, one of them is the last.
 pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     static NEXT_DRAFT_NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut draft = path.as_os_str().to_owned();
@@ -90,7 +90,8 @@ pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     draft.push(format!(".{}-{number}.new", std::process::id()));
     let draft = Path::new(&draft);
     if let Err(error) = write_through(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
-        // A draft takes disk space that others may need. If it cannot be removed either, the first error says enough.
+        // A draft takes disk space that other files may need. If it cannot be removed either, the
+        // first error is enough.
         best_effort(fs::remove_file(draft));
         return Err(error);
     }
@@ -111,12 +112,12 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
 }
 
-/// Makes the directory and those above it that are missing.
+/// Makes the directory and all missing directories above it.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).recursive(true).create(path)
 }
 
-/// Makes a directory for everybody to look into, such as `/run/netns`, and those above it that are missing.
+/// Makes a directory that everybody may read, such as `/run/netns`, and all missing directories above it.
 pub fn create_public_directories(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -126,14 +127,15 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// Takes away what others may do with a file or directory that an earlier version made.
+/// Removes the rights of other users on a file or directory that an earlier version made.
 pub fn tighten_path(path: &Path) -> io::Result<()> {
     let facts = fs::symlink_metadata(path)?;
     let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
     if facts.is_symlink() || facts.permissions().mode() & PERMISSION_BITS & !wanted == 0 {
         return Ok(());
     }
-    // By a descriptor, because a sandbox refuses a change by path. NONBLOCK: opening a pipe would wait for its other end.
+    // The descriptor is used, because a sandbox refuses a change by path. NONBLOCK: opening a pipe would wait
+    // for its other end.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     opened.set_permissions(Permissions::from_mode(wanted))

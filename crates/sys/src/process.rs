@@ -1,13 +1,13 @@
 //! Processes that depend on each other, and how to end one.
 //!
-//! A number does not identify a process for good, because the kernel uses numbers again. A [lock](crate::lock) that a process
-//! holds shows that it is there.
+//! A number does not identify a process permanently, because the kernel reuses numbers. A [lock](crate::lock)
+//! that a process holds shows that the process is alive.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// Has the kernel end this process when its parent dies. Nothing happens for a parent that is dead already: compare
-/// [`parent_id`] with what it should be afterwards.
+/// Makes the kernel end this process when its parent dies. If the parent is dead already, this has no effect:
+/// compare [`parent_id`] with the expected number afterwards.
 pub fn end_with_parent() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Error::from_call("prctl PR_SET_PDEATHSIG", "this process", errno))

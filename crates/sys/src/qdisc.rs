@@ -1,6 +1,7 @@
 //! Queueing disciplines of an interface, as the kernel says they are.
 //!
-//! Nothing is owned or changed: settings of others are read back, since a release time on a frame means nothing to most of them.
+//! This module owns nothing and changes nothing. It reads the settings of other programs, because most
+//! queueing disciplines ignore the release time of a frame.
 
 use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
@@ -27,7 +28,7 @@ pub struct QueueingDiscipline {
 /// Settings of an `etf` qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EtfSettings {
-    /// Time before its due time at which a frame is taken up: in software it may leave that early.
+    /// A frame is taken up this long before its due time: in software it may leave that early.
     pub delta_ns: i32,
     /// Clock of the release times (`CLOCK_TAI` is 11).
     pub clock: i32,
@@ -35,7 +36,7 @@ pub struct EtfSettings {
     pub offload: bool,
 }
 
-/// Settings of an `fq` qdisc; those that a kernel does not report are absent.
+/// Settings of an `fq` qdisc; settings that a kernel does not report are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FqSettings {
     /// Maximum number of queued frames of one socket.

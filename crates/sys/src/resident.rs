@@ -1,7 +1,7 @@
-//! A thread that starts others where it is: in its network namespace, and with its rights.
+//! A thread that starts other threads with its own network namespace and its own rights.
 //!
-//! A thread inherits both from the thread that starts it. So a program that has given up rights can still have work done with the
-//! rights of a [`ResidentThread`] that it started before. The thread ends when it is dropped.
+//! A thread inherits both from the thread that starts it. So a program that has given up rights can still run work with the
+//! rights of a [`ResidentThread`] that it started before. The thread ends when the value is dropped.
 
 use crate::error::best_effort;
 use crate::{Error, netns::NetNs};
@@ -32,7 +32,7 @@ impl ResidentThread {
         netns.run_in(|| Self::start_here(name))?
     }
 
-    /// Runs `work` on a thread of its own in the namespace of this one and with its rights. A panic of `work` goes on in the caller.
+    /// Runs `work` on a new thread in the namespace of this thread and with its rights. A panic of `work` continues in the caller.
     pub fn run_job<'a, T: Send + 'a>(&self, work: impl FnOnce() -> T + Send + 'a) -> Result<T, Error> {
         let (done, result) = sync_channel(1);
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
@@ -40,8 +40,9 @@ impl ResidentThread {
             // The caller waits for it, so there is a receiver.
             best_effort(done.send(worked));
         });
-        // SAFETY: only the lifetime changes. The values that the job borrows live until this function returns, and it returns
-        // only once the job has run, which consumes the work, or has been dropped: both close the channel or send.
+        // SAFETY: only the lifetime changes. The values that the job borrows live until this function
+        // returns, and it returns only once the job has run, which consumes the work, or was dropped: either
+        // event closes the channel or sends a value.
         let job: ResidentJob = unsafe { std::mem::transmute(job) };
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
         sent.map_err(|_| self.no_thread_error())?;
@@ -49,7 +50,7 @@ impl ResidentThread {
         Ok(worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
-    /// Error for a job for which the kernel had no thread.
+    /// Error for a job if the kernel had no thread for it.
     fn no_thread_error(&self) -> Error {
         Error::from_call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
     }
@@ -58,7 +59,7 @@ impl ResidentThread {
 fn start_jobs(inbox: &Receiver<ResidentJob>) {
     let name = std::thread::current().name().unwrap_or("resident").to_owned();
     for job in inbox {
-        // A job for which no thread can be started is dropped: its channel closes, and the caller gets an error.
+        // A job without a thread is dropped: its channel closes, and the caller gets an error.
         drop(std::thread::Builder::new().name(name.clone()).spawn(job));
     }
 }

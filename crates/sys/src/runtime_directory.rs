@@ -1,12 +1,12 @@
-//! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for
-//! root; for other users `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for temporary files, else,
-//! where another user was first, `.cache/packetrig/run-BOOT` in their home.
+//! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for root; for
+//! another user `packetrig` in `/run/user/UID` if that user owns it, otherwise `packetrig-UID` in the directory for temporary files; if
+//! another user took that name first, `.cache/packetrig/run-BOOT` in the home directory.
 //!
-//! Both directories, that of packetrig and that of one kind of file in it, are opened without following a link, and looked at before anything
-//! is made in them. Everything else happens by the opened directory: what another user does to its name afterwards has no effect.
+//! Both directories, that of packetrig and that of one kind of file in it, are opened without following a link, and are checked before a file
+//! is made in them. All later steps use the opened directory: if another user changes its name afterwards, this has no effect.
 //!
-//! Invariant: nothing is made, read or written there unless the directory and the file are this user's own, no other user may
-//! write to them, and neither is a symbolic link.
+//! Invariant: a file is made, read or written there only if the directory and the file belong to this user,
+//! no other user may write to them, and neither is a symbolic link.
 
 use crate::caps::{ThreadRights, outer_user};
 use crate::clock::boot_id;
@@ -53,15 +53,15 @@ pub fn runtime_directory() -> PathBuf {
     users_directory(Path::new(USER_RUN_DIRECTORIES), &std::env::temp_dir(), home, outer_user())
 }
 
-/// Directory of an ordinary user. One that a session manager made cannot be taken away by anybody else. The environment is not
-/// asked, because all processes of a user must agree, also those of `sudo -u` and of services.
+/// Directory of an ordinary user. Nobody else can take away a directory that a session manager made. The environment is not
+/// used, because all processes of a user must agree, also those of `sudo -u` and of services.
 fn users_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
     let session = users.join(user.to_string());
     if is_own_directory(&session) {
         return session.join(RUN_DIRECTORY_NAME);
     }
     let shared = temporary.join(format!("{RUN_DIRECTORY_NAME}-{user}"));
-    // Once used, it stays in use: the user that was first in the shared place may go away again.
+    // Once used, the directory stays in use: the user that was first in the shared place may leave again.
     let in_home = home.filter(|home| {
         is_own_directory(home) || belongs_to_another_user(&shared) && home.ancestors().any(is_own_directory)
     });
@@ -78,7 +78,7 @@ fn belongs_to_another_user(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != ThreadRights::current().user)
 }
 
-/// Longest file that is read. Those of a tap with many interfaces take some kilobytes.
+/// Longest file that is read. Files of a tap with many interfaces take some kilobytes.
 const LONGEST_FILE: u64 = 1 << 20;
 /// Maximum number of files that are listed.
 const MAX_FILES: usize = 4096;
@@ -90,7 +90,7 @@ const MAX_DRAFT_NAMES: u32 = 1000;
 /// Mode bits with which group or others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Writes a file whole or not at all, because readers may come at any time, and makes its directory.
+/// Writes a file completely or not at all, because readers may come at any time, and makes its directory.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let name = file_name_of(path)?;
@@ -112,7 +112,7 @@ struct DraftFile {
     file: File,
 }
 
-/// Creates a draft that no other writer has: neither another thread nor a process of another PID namespace, which may have the same number.
+/// Creates a draft that no other writer has: neither another thread, nor a process of another PID namespace with the same number.
 fn create_draft(directory: &OwnedFd, name: &OsStr) -> io::Result<DraftFile> {
     static NEXT_FILE_NUMBER: AtomicU64 = AtomicU64::new(0);
     for _ in 0..MAX_DRAFT_NAMES {
@@ -120,7 +120,7 @@ fn create_draft(directory: &OwnedFd, name: &OsStr) -> io::Result<DraftFile> {
         let mut draft = name.to_owned();
         draft.push(format!(".{}-{number}", process::current_process_id()));
         match open_file(directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
-            // Another process has it, or one that was killed has left it.
+            // Another process has the draft, or a killed process has left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => return Ok(DraftFile { name: draft, file: opened? }),
         }
@@ -131,7 +131,7 @@ fn create_draft(directory: &OwnedFd, name: &OsStr) -> io::Result<DraftFile> {
 /// Reads a file that is this user's own.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    // NONBLOCK (open_file): a pipe would keep the reader waiting before its kind is known.
+    // NONBLOCK (open_file): a pipe would block the reader before its kind is known.
     let file = open_file(&directory, file_name_of(path)?, OFlags::RDONLY)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > LONGEST_FILE {
@@ -162,8 +162,8 @@ pub fn identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
     Ok((found.st_dev, found.st_ino))
 }
 
-/// Locks a file for a caller that reads it, changes it and writes it again, until the returned handle is dropped. `None` if it stays locked
-/// for half a second: the process that holds it may be stopped.
+/// Locks a file for a caller that reads, changes and writes it, until the returned handle is dropped. `None`
+/// if another process holds the lock for half a second: that process may be stopped.
 pub fn hold_file(path: &Path) -> Option<File> {
     let file = open_lock_file(&lock_path(path)).ok()?;
     let is_held = (0..MAX_LOCK_ATTEMPTS).any(|attempt| {
@@ -244,7 +244,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     let removed = directory
         .and_then(|directory| Ok(rustix::fs::unlinkat(&directory, file_name_of(path)?, AtFlags::empty())?));
     match removed {
-        // Somebody may have removed the file, or the whole directory, in the meantime.
+        // Another process may have removed the file, or the whole directory, in the meantime.
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -265,14 +265,14 @@ fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
         DirBuilder::new().recursive(true).create(above).map_err(|error| creation_error(directory, error))?;
     }
     make_directory(CWD, base).map_err(|error| creation_error(directory, error))?;
-    // Opened and checked even if it was there already: another user may have made it.
+    // The directory is opened and checked even if it existed already: another user may have made it.
     let opened = open_own(CWD, base, base)?;
     let name = Path::new(file_name_of(directory)?);
     make_directory(opened.as_fd(), name).map_err(|error| creation_error(directory, error))?;
     open_own(opened.as_fd(), name, directory)
 }
 
-/// Error of making a directory. Nothing can be made where another user was first.
+/// Error of making a directory. No file can be made where another user was first.
 fn creation_error(directory: &Path, error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied { ownership_error(directory) } else { error }
 }

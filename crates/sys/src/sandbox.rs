@@ -6,10 +6,11 @@
 //!    securebits, the capabilities that opening needs, and Landlock. Every later thread inherits all of it.
 //! 2. [`Sandbox::confine_process`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
 //!
-//! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
-//! led astray, not one whose code an attacker has replaced.
+//! [`confine_thread`] gives a class of threads fewer rights than the process has. Threads share their memory:
+//! this stops a thread that is deceived, but not one with code that an attacker has replaced.
 //!
-//! Nothing is owned. Rights that were given up never come back. A protection that this kernel lacks is in [`ActiveProtections::missing`].
+//! This module owns nothing. Rights that were given up never come back. [`ActiveProtections::missing`] lists
+//! the protections that this kernel lacks.
 
 mod acting_user;
 mod capabilities;
@@ -38,9 +39,9 @@ use std::process::Command;
 /// Rights that a process is left with.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxPolicy {
-    /// Capabilities while it opens what it needs.
+    /// Capabilities while the program opens its files and sockets.
     pub opening: ProcessCapabilities,
-    /// Capabilities that stay, of those above.
+    /// Capabilities that stay, among the ones above.
     pub kept: ProcessCapabilities,
     /// Files it may use.
     pub files: FileRules,
@@ -64,7 +65,7 @@ impl Sandbox {
         // The rights that opening needs; `confine_process` gives up all but `kept`.
         let opening = policy.opening.intersect_with(ProcessCapabilities::read_permitted()?);
         let kept = policy.kept.intersect_with(opening);
-        // First: changing the bounding set takes CAP_SETPCAP, which may be given up below.
+        // The bounding set comes first: changing it needs CAP_SETPCAP, which may be given up below.
         capabilities::block_privilege_gain(kept, false)?;
         capabilities::reduce_to(opening)?;
         let landlock = landlock::restrict_self(policy)?;
@@ -77,21 +78,21 @@ impl Sandbox {
         class: ThreadClass,
         user: Option<ProcessUser>,
     ) -> Result<ActiveProtections, Error> {
-        // First: the filter does not allow the calls that drop rights.
+        // This comes first: the filter does not allow the calls that drop rights.
         every_thread::drop_rights(self.kept, user)?;
         let filter = seccomp::install_filter(class, seccomp::FilteredThreads::EveryThread)?;
         Ok(ActiveProtections::read_process(self.landlock, filter))
     }
 }
 
-/// Leaves the calling thread these capabilities, of those it has, and gives it the filter of a class. Threads that it starts inherit both.
+/// Leaves the calling thread only these of its capabilities, and gives it the filter of a class. Threads that it starts inherit both.
 pub fn confine_thread(class: ThreadClass, kept: ProcessCapabilities) -> Result<(), Error> {
     capabilities::reduce_to(kept.intersect_with(ProcessCapabilities::read_permitted()?))?;
     seccomp::install_filter(class, seccomp::FilteredThreads::ThisThread).map(drop)
 }
 
-/// Runs `work` on a thread of its own that has been [confined](confine_thread): the threads that it starts are confined, too. A panic
-/// of `work` goes on in the caller.
+/// Runs `work` on a new thread that is [confined](confine_thread): the threads that it starts are confined,
+/// too. A panic of `work` continues in the caller.
 pub fn run_confined<T: Send>(
     class: ThreadClass,
     kept: ProcessCapabilities,

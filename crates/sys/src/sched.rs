@@ -1,6 +1,6 @@
 //! Placement and urgency of the calling thread.
 //!
-//! Nothing is owned; the settings end with the thread.
+//! This module owns nothing; the settings end with the thread.
 
 use crate::Error;
 use rustix::thread::CpuSet;
@@ -61,7 +61,7 @@ pub fn real_time_share() -> Option<(u64, u64)> {
     Some((read_kernel_number("sched_rt_runtime_us")?, read_kernel_number("sched_rt_period_us")?))
 }
 
-/// Reads a number; `None` also for -1, by which the kernel says that there is no limit.
+/// Reads a number; `None` also for -1, which the kernel uses for "no limit".
 fn read_kernel_number(name: &str) -> Option<u64> {
     std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }

@@ -1,7 +1,7 @@
 //! Directories of temporary files that go away with the process that made them.
 //!
-//! A [`ScratchDirectory`] owns its directory, and a lock on it that the kernel gives back when the process ends, however it ends. A process
-//! that is killed leaves its directory behind: the next one that makes a directory of this kind removes it.
+//! A [`ScratchDirectory`] owns its directory, and a lock on it that the kernel frees when the process ends, however it ends. A killed
+//! process leaves its directory behind: the next process that makes a directory of this kind removes it.
 //!
 //! Invariant: a directory is removed only by its owner, or after its owner is gone.
 
@@ -50,7 +50,7 @@ impl ScratchDirectory {
 
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // Best effort: what stays behind is removed by the next process.
+        // An error is ignored: the next process removes the leftovers.
         drop(fs::remove_dir_all(&self.path));
     }
 }
@@ -60,7 +60,7 @@ fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(directory) => File::from(directory),
-        // Another process took it for one that was left behind.
+        // Another process mistook the new directory for a leftover.
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
@@ -69,7 +69,8 @@ fn lock_directory(path: &Path) -> io::Result<Option<File>> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     }
-    // Between opening and locking, its owner may have removed it and another may have made one of that name.
+    // Between opening and locking, the owner may have removed the directory, and another process may have
+    // made one with that name.
     let own = directory.metadata()?;
     let is_there =
         fs::symlink_metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()));

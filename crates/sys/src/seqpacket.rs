@@ -49,14 +49,14 @@ pub struct SeqpacketListener {
 }
 
 impl SeqpacketListener {
-    /// Listens at a path. A socket that nobody listens to any more is replaced; one that is in use is an error. The directory
-    /// must be one in which no other user can replace the socket.
+    /// Listens at a path. A socket without a listener is replaced; one that is in use is an error. The
+    /// directory must be one in which no other user can replace the socket.
     pub fn listen_at(path: &Path, access: SocketAccess) -> Result<Self, Error> {
         let object = path.display().to_string();
         check_directory(path, &object)?;
         let address = SocketAddrUnix::new(path).map_err(call_error("bind", &object))?;
         if let Ok(facts) = std::fs::symlink_metadata(path) {
-            // Only a connection shows whether somebody listens there.
+            // Only a connection shows whether a process listens there.
             if SeqpacketStream::connect_to(path).is_ok() {
                 return Err(Error::Busy { object, holder: None });
             }
@@ -66,12 +66,12 @@ impl SeqpacketListener {
             std::fs::remove_file(path).map_err(|error| Error::from_call("unlink", object.clone(), error))?;
         }
         let socket = open_socket(&object)?;
-        // The mode of the unbound socket becomes that of its name: at no moment is the name open to others.
+        // The mode of the unbound socket becomes the mode of its name: so the name is never open to other users.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(call_error("fchmod", &object))?;
         rustix::net::bind(&socket, &address).map_err(call_error("bind", &object))?;
         let listener = Self { socket, path: path.to_owned() };
         if access == SocketAccess::AllUsers {
-            // Changed by its name: in this directory nobody else can have put another file there.
+            // The mode is changed by name: in this directory no other user can have put another file there.
             let mode = std::fs::Permissions::from_mode(0o666);
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Error::from_call("chmod", object.clone(), error))?;
@@ -95,7 +95,7 @@ impl SeqpacketListener {
         }
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => Ok(Some(SeqpacketStream { socket })),
-            // The other end may have given up meanwhile.
+            // The peer may have given up in the meantime.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(Error::from_call("accept", object(), errno)),
         }
@@ -104,7 +104,7 @@ impl SeqpacketListener {
 
 impl Drop for SeqpacketListener {
     fn drop(&mut self) {
-        // A name that is left behind does no harm: the next listener replaces it.
+        // A leftover name does no harm: the next listener replaces it.
         drop(std::fs::remove_file(&self.path));
     }
 }
@@ -126,7 +126,7 @@ impl SeqpacketStream {
     pub fn peer_process(&self) -> Result<PeerProcess, Error> {
         let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut length = length_of::<libc::ucred>();
-        // SAFETY: the pointers are to a live structure and to its length, both of which the kernel may write within that length.
+        // SAFETY: the pointers refer to a live structure and to its length; the kernel writes within that length.
         let done = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -163,7 +163,8 @@ impl SeqpacketStream {
                 Ok((_, 0)) => Ok(ReceivedMessage::Closed),
                 Ok((_, length)) => Ok(ReceivedMessage::Message(length)),
                 Err(Errno::AGAIN) => Ok(ReceivedMessage::Nothing),
-                // The other end closed with messages that it had not read. Those that it sent are still here, behind this error.
+                // The peer closed without reading all of our messages. The messages that it sent are still
+                // available after this error.
                 Err(Errno::CONNRESET | Errno::INTR) => continue,
                 Err(errno) => Err(Error::from_call("recv", "a connection", errno)),
             };

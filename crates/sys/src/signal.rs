@@ -1,8 +1,8 @@
-//! A latch for the signals that ask a process to end, a count of hangups for services that take them for something else,
-//! and a signal that interrupts threads that wait in the kernel.
+//! A latch for the signals that ask a process to end, a count of hangups for services that give them another
+//! meaning, and a signal that interrupts threads that wait in the kernel.
 //!
-//! The handlers are the process's; there is one latch, and it is never taken back. A handler does nothing but set a
-//! flag. A second interrupt finds the default action, so that a user who insists gets out.
+//! The handlers belong to the process; there is one latch, and it is never reset. A handler only sets a flag.
+//! A second interrupt has the default action, so that an impatient user can end the program.
 
 use crate::Error;
 use std::os::unix::thread::JoinHandleExt;
@@ -51,8 +51,8 @@ pub fn allow_nudges() -> Result<(), Error> {
 /// Interrupts the system call that a thread is in. Before the thread has entered it, a nudge has no effect: repeat
 /// it until the thread has noticed.
 pub fn nudge_thread<T>(thread: &JoinHandle<T>) {
-    // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the signal has a
-    // handler.
+    // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the
+    // signal has a handler.
     unsafe { libc::pthread_kill(thread.as_pthread_t() as _, nudge_signal()) };
 }
 

@@ -1,13 +1,13 @@
-//! Time stamps of the kernel and of the network device on what a socket sends and receives.
+//! Time stamps of the kernel and of the network device for frames that a socket sends and receives.
 //!
 //! ```text
 //!  request(socket, wanted) ... send ... reports(socket) -> stamps of departure, by number of the packet; drops for its release time
 //!                              receive(socket)          -> a packet with its stamps of arrival
 //! ```
-//! Nothing is owned: the caller has the socket. Software stamps are of `CLOCK_REALTIME`, those of a device of its own clock; they are
-//! given out as they are.
+//! This module owns nothing: the caller has the socket. Software stamps are times of `CLOCK_REALTIME`, stamps
+//! of a device are times of its own clock; both are returned unchanged.
 //!
-//! Invariant: a stamp is given out with the number the kernel wrote beside it; nothing is guessed from order.
+//! Invariant: a stamp is returned with the number that the kernel wrote beside it; nothing is guessed from the order.
 
 mod card;
 mod control;
@@ -86,7 +86,7 @@ pub struct PacketStamps {
 /// A received packet, as [`receive_packet`] gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedPacket {
-    /// Length in bytes; what did not fit is cut off.
+    /// Length in bytes; bytes that did not fit are cut off.
     pub length: usize,
     /// The sender's address, if the socket is of IPv4 or IPv6.
     pub from: Option<SocketAddr>,
@@ -117,7 +117,7 @@ pub fn receive_packet(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<Re
 fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match i32::from(name.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the family says that it is one; the storage is large enough and aligned for any.
+            // SAFETY: the family identifies the type; the storage is large enough and aligned for any address.
             let of = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(of.sin_addr.s_addr));
             Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(of.sin_port)))

@@ -11,7 +11,7 @@ pub fn columns(terminal: impl AsFd) -> Option<u16> {
     (got == 0 && size.ws_col > 0).then_some(size.ws_col)
 }
 
-/// Returns true if the other end has gone: a reader gets nothing from then on, and at once.
+/// Returns true if the other end has gone: from then on, reads return nothing, and return at once.
 pub fn is_hung_up(terminal: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&terminal, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

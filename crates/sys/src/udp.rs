@@ -1,4 +1,4 @@
-//! Datagrams, received many at a time. Those that did not fit into the socket's buffer are counted.
+//! Datagrams, received many at a time. Datagrams that did not fit into the socket's buffer are counted.
 //!
 //! [`UdpReceiver`] owns its socket and one buffer.
 //!
@@ -42,7 +42,7 @@ impl UdpReceiver {
             Error::from_call("bind", address.to_string(), error)
                 .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE")
         })?;
-        // The limit for everyone (net.core.rmem_max) is low; with CAP_NET_ADMIN it does not hold.
+        // The limit for ordinary users (net.core.rmem_max) is low; with CAP_NET_ADMIN it does not apply.
         let sized = sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes));
         sized.map_err(|errno| Error::from_call("setsockopt SO_RCVBUF", address.to_string(), errno))?;
@@ -55,7 +55,8 @@ impl UdpReceiver {
         address.map_err(call_error("getsockname", "a UDP socket"))
     }
 
-    /// Stops taking datagrams in: those that come from now on are dropped and counted. Those in the socket can still be received.
+    /// Stops taking datagrams in: datagrams that come from now on are dropped and counted. Datagrams in the
+    /// socket can still be received.
     pub fn stop_intake(&self) -> Result<(), Error> {
         attach_filter(&self.socket, &DROP_ALL_FILTER)
             .map_err(call_error("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
@@ -66,7 +67,8 @@ impl UdpReceiver {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
     }
 
-    /// Waits until a datagram comes, for `wait` at most, then gives out those that are there, at most `most`. Returns how many it gave out.
+    /// Waits until a datagram comes, for at most `wait`, then delivers the datagrams that have arrived, at
+    /// most `most`. Returns how many it delivered.
     pub fn receive_datagrams(
         &mut self,
         wait: Duration,

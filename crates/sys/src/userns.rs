@@ -1,7 +1,7 @@
 //! A private lab: namespaces in which an ordinary user may create interfaces.
 //!
-//! Nothing is owned: the calling process moves in and stays until it ends, and everything made inside ends with it. It
-//! must be called before the process has a second thread.
+//! This module owns nothing: the calling process moves in and stays until it ends, and everything made inside
+//! ends with it. It must be called before the process has a second thread.
 
 use crate::{
     Error, UnsupportedFeature, caps::ThreadRights, link::NamespaceLinks, netns, netns::NetNs, private_files,
@@ -28,12 +28,13 @@ pub fn enter_lab() -> Result<EnteredLab, Error> {
         enter_user_namespace()?;
     }
     unshare_process(UnshareFlags::NEWNS | UnshareFlags::NEWNET, "mount and network namespaces")?;
-    // Mounts made here must not reach the rest of the machine.
+    // Mounts made here must not affect the rest of the machine.
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|errno| Error::from_call("mount(private)", "/", errno))?;
     let directory = Path::new(netns::NETNS_DIRECTORY);
     if user_namespace && !directory.exists() {
-        // /run belongs to the machine's root, who has no user number here, so nothing can be made in it: a new one covers it.
+        // /run belongs to the machine's root user, which has no user number here, so no file can be made in
+        // it: a new /run covers it.
         mount_tmpfs("/run")?;
     }
     private_files::create_public_directories(directory)
@@ -44,7 +45,7 @@ pub fn enter_lab() -> Result<EnteredLab, Error> {
 }
 
 fn enter_user_namespace() -> Result<(), Error> {
-    // Asked before: inside, both are the overflow number until the maps are written.
+    // The numbers are read before: inside, both are the overflow number until the maps are written.
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     unshare_process(UnshareFlags::NEWUSER, "a user namespace")?;
@@ -61,7 +62,7 @@ fn write_proc_self_file(path: &str, text: &str) -> Result<(), Error> {
 }
 
 fn unshare_process(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
-    // SAFETY: the descriptor table is not among the flags, so no descriptor changes behind anybody's back.
+    // SAFETY: the flags do not include the descriptor table, so no descriptor of another thread changes.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|errno| match errno {
         rustix::io::Errno::PERM | rustix::io::Errno::ACCESS | rustix::io::Errno::NOSPC => {
             lab_error(what, &errno.into())

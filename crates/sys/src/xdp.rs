@@ -1,5 +1,5 @@
-//! Frames through XDP: received into shared rings ([`rx`]), read to their headers there ([`meter`]), sent as live frames ([`tx`]), passed from one
-//! interface to another with copies to others ([`tap`]).
+//! Frames through XDP: received into shared rings ([`rx`]), reduced to their headers ([`meter`]), sent as
+//! live frames ([`tx`]), forwarded between two interfaces with copies to further ones ([`tap`]).
 //!
 //! The BPF programs are `bpf/{receive,meter,send,tap}.bpf.c`; the layouts that both sides share are written down there
 //! and here, and tests run the programs to hold them together.

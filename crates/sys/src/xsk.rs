@@ -5,9 +5,9 @@
 //!   transmit ring:    ours -> kernel           "the chunk at this address, this many bytes"
 //!   completion ring:  kernel -> ours           "done with the chunk at this address"
 //! ```
-//! A zero-copy driver fetches frames from the slots; otherwise the kernel copies each into memory of its own, when it is
-//! kicked, in the caller's thread. Nothing is received here. The fill ring, which the kernel insists on, lends a zero-copy
-//! driver the chunks that its receive queue needs to go on working.
+//! A zero-copy driver fetches frames from the slots; otherwise the kernel copies each frame into its own
+//! memory during a send call ("kick"), in the caller's thread. This socket receives nothing. The kernel
+//! requires a fill ring; it lends a zero-copy driver the chunks that its receive queue needs.
 //!
 //! The arithmetic (`slots`) works on any memory, so its tests play the kernel's part themselves.
 

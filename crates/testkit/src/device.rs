@@ -1,4 +1,4 @@
-//! The reference device: a user-space forwarder with faults from a plan, and a list of what it did.
+//! The reference device: a user-space forwarder with faults from a plan, and a list of its actions.
 //!
 //! ```text
 //!   port 0 --> receive ring --> Impairer (FaultPlan) --> transmit rings of the other ports
@@ -6,8 +6,8 @@
 //! [`packetrig_link`], which is pure, decides the fate of each frame; [`Device`] runs it on a thread per port over packet rings.
 //! Frames leave on every other port.
 //!
-//! Invariant: the frames that left are those that came in, changed only by the faults in [`KeyFrameTruth`]. Frames that the device
-//! lost by itself are counted.
+//! Invariant: every frame that left had arrived before, changed only by the faults in [`KeyFrameTruth`]. Frames
+//! that the device itself lost are counted.
 
 mod forward;
 

@@ -1,11 +1,11 @@
-//! Network namespaces, cables and what stands between them, made for one test or demo and gone with it.
+//! Network namespaces, cables and devices between them, made for one test or demo and removed with it.
 //!
 //! ```text
 //!   namespace a            namespace dut             namespace b
 //!   [ eth0 ]-----cable-----[ port0  ?  port1 ]-----cable-----[ eth0 ]
 //! ```
-//! Each tester port is the interface `eth0` in a namespace of its own, found as `namespace/eth0`. Dropping the lab
-//! removes the namespaces, and with them everything inside. It takes root or a user namespace.
+//! Each tester port is the interface `eth0` in its own namespace, with the location `namespace/eth0`. Dropping the
+//! lab removes the namespaces, and with them everything inside. A lab needs root or a user namespace.
 
 mod ready;
 
@@ -31,7 +31,7 @@ pub enum PortConnection {
     /// A cable between two ports.
     Cable,
     Bridge,
-    /// No connection yet: the interfaces stand alone.
+    /// There is no connection yet: the interfaces stand alone.
     Nothing,
     Reference(FaultPlan),
 }
@@ -80,7 +80,7 @@ impl Lab {
         Self::build_named(&unique_prefix(), &names, PortConnection::Bridge)
     }
 
-    /// Builds `count` ports with unconnected neighbours, `port0` … in a namespace of their own.
+    /// Builds `count` ports with unconnected neighbours, `port0` …, in a separate namespace.
     pub fn with_unconnected_ports(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
         Self::build_named(&unique_prefix(), &names, PortConnection::Nothing)
@@ -199,7 +199,7 @@ impl TestNamespace {
         let netns = NetNs::create_named(name)?;
         // The value exists before the settings are written: if one fails, its drop removes the namespace.
         let space = Self { name: name.to_owned(), netns };
-        // IPv6 off: packets that the kernel sends by itself would be counted as foreign frames.
+        // IPv6 is switched off: packets that the kernel sends by itself would be counted as foreign frames.
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
             write_if_setting_exists(&space.netns, key, "1")?;
         }
@@ -213,7 +213,7 @@ impl TestNamespace {
 
 impl Drop for TestNamespace {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here, and inside a private lab the name ends with the process.
+        // A failure here has no remedy, and inside a private lab the name ends with the process.
         drop(netns::delete_named(&self.name));
     }
 }
@@ -253,7 +253,7 @@ struct CableEnd<'a> {
 }
 
 fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
-    // Both ends in one request, the far one directly in its namespace: both may have the same name.
+    // One request makes both ends, the far one directly in its namespace: both may have the same name.
     let mut links = NamespaceLinks::open_in(&near.space.netns)?;
     links.create_veth(
         VethEnd { name: near.name, netns: None, mac: Some(local_mac(near.number)) },

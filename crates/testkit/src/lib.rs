@@ -1,10 +1,10 @@
-//! Labs of network namespaces, and the reference device: a forwarder whose faults are known frame for frame.
+//! Labs of network namespaces, and the reference device: a forwarder with faults that are known frame by frame.
 //!
-//! [`lab::Lab`] builds ports and cables that exist nowhere but in this machine and vanish with it. [`device`] stands
-//! between them as the device under test and keeps a list of everything it did, so that what the rig reports can be
-//! compared with the truth. The demo uses both; so do the system tests and the evaluations.
+//! [`lab::Lab`] builds ports and cables that exist only in this machine and vanish with the lab. [`device`]
+//! is the device under test between them. It keeps a list of all its actions, so that the rig's report can be
+//! compared with the truth. The demo, the system tests and the evaluations use both.
 //!
-//! It has no notion of streams, sequence numbers or tags: the truth must not come from the code that it is to judge.
+//! It knows no streams, sequence numbers or tags: the truth must not come from the code that it is used to judge.
 #![forbid(unsafe_code)]
 
 mod blame;

@@ -22,7 +22,7 @@ pub enum Blame {
     World,
     /// The caller lacks the rights for it.
     Rights,
-    /// Another process or another run uses what is needed.
+    /// Another process or another run uses a needed resource.
     Busy,
     /// An interface, a node or a target that its owner has not allowed for this.
     Unconfirmed,

@@ -1,4 +1,4 @@
-//! Conversions to another integer, named for what becomes of a value that does not fit.
+//! Conversions to another integer; each name says what happens to a value that does not fit.
 //!
 //! `clamp_to_…` is for values that are not negative: a value that does not fit becomes the largest one. If a value always
 //! fits, use a conversion that cannot fail; if a value that does not fit is a fault, return an error.

@@ -20,7 +20,7 @@ pub struct MetricSamples<'a> {
     text: &'a mut String,
 }
 
-/// Value of a sample: a number, or an optional one, which is left out if it is unknown, because a 0 would look measured.
+/// Value of a sample: a number, or an optional number. An unknown value is left out, because a 0 would look measured.
 pub trait MetricValue {
     /// The number as text.
     fn format_if_known(self) -> Option<String>;
@@ -40,7 +40,7 @@ impl MetricValue for usize {
 
 impl MetricValue for f64 {
     fn format_if_known(self) -> Option<String> {
-        // Written without an exponent, however large the number is.
+        // The number is written without an exponent, however large it is.
         Some(self.to_string())
     }
 }
@@ -57,7 +57,7 @@ impl MetricsText {
         Self { prefix, text: String::with_capacity(8192) }
     }
 
-    /// Writes a metric; `fill` adds its samples. By convention the names of counters, and no others, end in `_total`.
+    /// Writes a metric; `fill` adds its samples. By convention only the names of counters end in `_total`.
     pub fn write_metric(&mut self, name: &str, help: &str, fill: impl FnOnce(&mut MetricSamples<'_>)) {
         let Self { prefix, text } = self;
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };

@@ -1,4 +1,4 @@
-//! Quantities as types: a size is not a rate, a duration is not a point in time, and none of them is a bare number.
+//! Quantities as types: a size is not a rate, a duration is not a point in time, and no quantity is a plain number.
 //!
 //! This crate holds the units that every crate uses: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for lengths on the wire,
 //! [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses, [`text`] for texts from other machines. It parses

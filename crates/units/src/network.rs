@@ -75,7 +75,7 @@ impl FromStr for Network {
         // A shift by the full width would overflow: ::/0 has 128 bits of host.
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
         if network.first_and_last().0 & mask != 0 {
-            // A user who writes a host address here may not see how many addresses the prefix covers.
+            // A user who writes a host address here may not know how many addresses the prefix covers.
             return Err(not_a_network(text, " (it has bits set after its prefix)"));
         }
         // Two spellings of one network must compare equal.

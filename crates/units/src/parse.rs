@@ -16,7 +16,7 @@ pub struct Error {
     pub example: &'static str,
 }
 
-/// A load as asked for, before frame size and link speed are known.
+/// A requested load, before frame size and link speed are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rate {
     Frames(FrameRate),
@@ -37,7 +37,7 @@ impl Decimal {
     /// Splits `1.5ms` into 1.5 and `ms`.
     fn split_unit(text: &str) -> Option<(Self, &str)> {
         let text = text.trim();
-        // No sign and no exponent: no quantity here is negative, and people write units rather than powers.
+        // Signs and exponents are refused: no quantity here is negative, and people write units rather than powers.
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let number: String = number.chars().filter(|c| *c != '_').collect();
@@ -152,7 +152,7 @@ impl FromStr for Rate {
                 "mpps" => 1_000_000,
                 _ => return None,
             };
-            // A rate below one frame per second is fine: 0.1pps is one frame every ten seconds.
+            // A rate below one frame per second is valid: 0.1pps is one frame every ten seconds.
             let frames = value.digits.checked_mul(factor)?;
             FrameRate::new(frames, 10u64.checked_pow(value.scale)?).map(Self::Frames)
         });
@@ -175,7 +175,7 @@ impl fmt::Display for Rate {
 }
 
 fn bit_factor(unit: &str) -> Option<u64> {
-    // In any case: no rate is in millibits, and `1gbps` is what other tools take.
+    // Upper and lower case are equal: no rate is in millibits, and other tools accept `1gbps`.
     match unit.to_ascii_lowercase().as_str() {
         "bit/s" | "bps" => Some(1),
         "kbit/s" | "kbps" => Some(1_000),

@@ -119,14 +119,14 @@ impl FrameRate {
 
     /// When frame `n` is due, counted from frame 0: `n / rate`, rounded once. No error accumulates.
     pub fn due_time(self, n: u64) -> Nanos {
-        // From the number of the frame and not from the frame before it: rounding cannot add up, and any frame can be
-        // asked for.
-        // The product fits 128 bits as long as the result fits 64, because `frames` is a number of 64 bits.
+        // The time is computed from the number of the frame and not from the frame before it: rounding errors
+        // cannot add up, and any frame can be computed. The product fits 128 bits as long as the result fits
+        // 64, because `frames` is a number of 64 bits.
         let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
         Nanos::new(clamp_to_u64(ns))
     }
 
-    /// Number of frames that are due within `length`: those with `due(n) < length`.
+    /// Number of frames that are due within `length`: all frames with `due(n) < length`.
     pub fn frames_within(self, length: Nanos) -> u64 {
         let unit = u128::from(self.seconds) * 1_000_000_000;
         let scaled = u128::from(length.as_u64()) * u128::from(self.frames);
@@ -152,7 +152,7 @@ impl FrameRate {
     /// Bits per second when every frame takes `bytes` (a mean over `count` frames: pass their sum), rounded down.
     pub fn bit_rate(self, bytes: u64, count: u64) -> BitRate {
         let bits = u128::from(bytes) * 8 * u128::from(self.frames);
-        // A count of zero has no mean; one avoids a division by zero.
+        // A count of zero has no mean; dividing by one avoids a division by zero.
         let per = u128::from(count.max(1)) * u128::from(self.seconds);
         BitRate::new(clamp_to_u64(bits / per))
     }

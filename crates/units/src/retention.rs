@@ -78,7 +78,7 @@ impl RemovedFiles {
 /// State of the files that limits are compared with.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredAmounts {
-    /// Bytes of all files, and of what is about to be written.
+    /// Bytes of all files, and of the data that is about to be written.
     pub bytes: u64,
     /// Time of the oldest file, nanoseconds since 1970.
     pub oldest_ns: Option<u64>,

@@ -12,7 +12,7 @@ pub struct FrameSize(u32);
 impl FrameSize {
     /// Bytes of the frame check sequence.
     pub const FCS: u32 = 4;
-    /// Preamble, start delimiter and minimum gap: what a frame costs on the line beyond its own bytes.
+    /// Preamble, start delimiter and minimum gap: the time of a frame on the line beyond its own bytes.
     // IEEE 802.3: 7 bytes of preamble, 1 of start delimiter, and a gap of at least 12.
     pub const LAYER1_OVERHEAD_BYTES: u32 = 20;
     /// The smallest legal Ethernet frame.
@@ -22,12 +22,12 @@ impl FrameSize {
     pub const fn new(bytes: u32) -> Self {
         Self(bytes)
     }
-    /// The size of a frame whose bytes without FCS are `len`, as the kernel shows it.
+    /// The size of a frame with `len` bytes without FCS, as the kernel shows it.
     pub fn from_kernel_len(len: usize) -> Self {
         // The network card strips the FCS before the kernel sees the frame.
         Self(clamp_to_u32(len).saturating_add(Self::FCS))
     }
-    /// Bytes with FCS: what rates and byte counters mean at layer 2.
+    /// Bytes with FCS: the meaning of rates and byte counters at layer 2.
     pub const fn bytes(self) -> u32 {
         self.0
     }

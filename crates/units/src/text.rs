@@ -14,7 +14,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     for c in text.chars() {
         let shown = if is_visible_char(c) { c.to_string() } else { c.escape_unicode().to_string() };
         let added = shown.chars().count();
-        // Counted in characters and not in bytes: tables align by characters.
+        // The length is counted in characters and not in bytes: tables align by characters.
         if length + added > most {
             return truncate_line(&line, most);
         }
@@ -24,7 +24,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     line
 }
 
-/// Cuts a line to `most` characters, the last of which is an ellipsis.
+/// Truncates a line to `most` characters; the last of them is an ellipsis.
 fn truncate_line(line: &str, most: usize) -> String {
     line.chars().take(most.saturating_sub(1)).chain((most > 0).then_some('…')).collect()
 }
@@ -36,8 +36,8 @@ pub fn is_visible_char(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_control();
     }
-    // `escape_debug` escapes exactly what cannot be printed, by the tables of the standard library. It also escapes a combining mark
-    // that stands alone, so the character is put after a letter.
+    // `escape_debug` escapes exactly the unprintable characters, by the tables of the standard library. It
+    // also escapes a combining mark that stands alone, so the character is put after a letter.
     let mut behind_a_letter = [b'x'; 5];
     let length = c.encode_utf8(&mut behind_a_letter[1..]).len();
     let text = std::str::from_utf8(&behind_a_letter[..=length]).unwrap_or_default();

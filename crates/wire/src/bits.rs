@@ -8,7 +8,7 @@ pub(crate) fn write_bits(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
         bytes[first..first + len].copy_from_slice(&value.to_be_bytes()[16 - len..]);
         return;
     }
-    // Bit by bit: a field that shares its bytes with others must leave their bits alone.
+    // The loop works bit by bit: a field that shares its bytes with other fields must not change their bits.
     for bit in 0..bits {
         let place = at + bit;
         let mask = 0x80u8 >> (place % 8);

@@ -1,10 +1,10 @@
 //! Capture filters as programs: classic BPF, which the filter language of tcpdump compiles to.
 //!
 //! A [`FilterProgram`] is classic BPF that was checked to be sound. It can be run on a frame ([`FilterProgram::matches_frame`]),
-//! and translated into the body of an eBPF program that does the same to the frame in front of an XDP hook
+//! and translated into the body of an eBPF program that gives the same result for a frame at an XDP hook
 //! ([`FilterProgram::translate_to_ebpf`]). `sys::pcap` compiles text; this module makes no system calls.
 //!
-//! Semantics are those of libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program with
+//! The semantics follow libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program with
 //! "no match". The kernel's own extensions (negative offsets) are not supported; such a load is outside the frame.
 //!
 //! Invariant: a [`FilterProgram`] ends on every frame: its jumps go forward, to instructions that exist, and none
@@ -57,7 +57,7 @@ pub enum ProgramRefusal {
     /// The instruction jumps out of the program, or the program ends without a return.
     #[error("instruction {0} of the filter jumps out of the filter")]
     Target(usize),
-    /// A jump is too long for eBPF, whose jumps reach 32767 instructions.
+    /// A jump is too long for eBPF: its jumps reach 32767 instructions.
     #[error("the filter is too long to be translated: a jump spans {0} instructions, and eBPF allows 32767")]
     Distance(usize),
 }
@@ -76,21 +76,21 @@ impl FilterProgram {
 
     /// Reports whether a whole frame (without FCS) passes.
     pub fn matches_frame(&self, frame: &[u8]) -> bool {
-        // No frame is as long as 32 bits can say; a longer input counts as the longest.
+        // No real frame has a length of 2^32 bytes; a longer input counts as the longest.
         self.matches_cut(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Reports whether a frame passes of which only the first bytes are known. Loads from the cut part count as outside the
-    /// frame, but its length is `full_len`.
+    /// Reports whether a frame passes if only its first bytes are known. Loads from the missing part count as
+    /// outside the frame, but its length is `full_len`.
     pub fn matches_cut(&self, bytes: &[u8], full_len: u32) -> bool {
         run::run_program(&self.ops, bytes, full_len) != 0
     }
 
-    /// Translates the filter into the body of an XDP program, which goes to one ending for frames that pass, and to another
-    /// for those that do not.
+    /// Translates the filter into the body of an XDP program with two endings: one for frames that pass, the
+    /// other for all other frames.
     ///
-    /// On entry R1 is the `struct xdp_md *`; at the endings it is in R6. All other registers are the body's, and so are
-    /// the 64 bytes of the stack below R10. An expression about `len` needs CAP_PERFMON to load: it subtracts pointers.
+    /// On entry R1 is the `struct xdp_md *`; at the endings it is in R6. The body uses all other registers, and the 64
+    /// bytes of the stack below R10. An expression about `len` needs CAP_PERFMON to load: it subtracts pointers.
     pub fn translate_to_ebpf(&self, endings: FilterEndings<'_>) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
         translate::translate_program(&self.ops, endings)
     }

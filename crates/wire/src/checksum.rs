@@ -9,12 +9,12 @@ pub struct ChecksumSum {
 }
 
 impl ChecksumSum {
-    /// Adds the bytes that follow what was added before.
+    /// Adds bytes that follow the earlier ones.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         self.add_folded(ones_complement_sum(bytes), bytes.len());
     }
 
-    /// Adds a piece of `len` bytes whose own folded sum is known.
+    /// Adds a piece of `len` bytes with a known folded sum.
     pub fn add_folded(&mut self, folded: u16, len: usize) {
         // RFC 1071, 2(B): the sum of swapped bytes is the swapped sum.
         self.total += u64::from(if self.odd { folded.swap_bytes() } else { folded });
@@ -98,7 +98,7 @@ pub fn fcs(frame: &[u8]) -> [u8; 4] {
 /// CRC-32 of bytes, continued from that of the bytes before them; 0 before the first. It equals `crc32` of zlib.
 pub fn crc32(before: u32, bytes: &[u8]) -> u32 {
     // Slicing by eight: the CRC so far is added to the first half of a group, then each byte is looked up in the table for the
-    // number of bytes behind it. A byte at a time, every lookup would wait for the one before.
+    // number of bytes after it. With a byte at a time, every lookup would wait for the earlier one.
     let tables = &CRC_TABLES;
     let (groups, rest) = bytes.as_chunks::<BYTES_PER_STEP>();
     let crc = groups.iter().fold(!before, |crc, group| {

@@ -64,7 +64,8 @@ impl FrameFilter {
 
 impl FieldCondition {
     fn holds_for(&self, frame: &[u8]) -> bool {
-        // A frame without the header, or too short, fails the condition even if it is negated: nothing was compared.
+        // If a frame lacks the header or is too short, it fails the condition even if that is negated:
+        // nothing was compared.
         let Some(start) = self.base.find_offset(frame) else { return false };
         let at = start as u64 * 8 + u64::from(self.bit_offset);
         let Some(found) = bits::read_bits(frame, at, self.bits.min(128)) else { return false };

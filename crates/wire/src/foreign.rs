@@ -1,8 +1,8 @@
-//! Frames that packetrig did not build, as in capture files: finds their headers, and changes what may be changed in them.
+//! Frames that packetrig did not build, as in capture files: finds their headers, and changes fields that may be changed.
 //!
 //! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
-//! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong by as much.
-//! [`complete_checksum`] and [`split_merged`] do what a sender left to its network card.
+//! fits. Checksums are corrected by the difference, never computed again: so a wrong captured checksum stays wrong by the same amount.
+//! [`complete_checksum`] and [`split_merged`] do the work that a sender left to its network card.
 //!
 //! It does not validate headers, and parses no protocol above transport.
 //!
@@ -27,7 +27,7 @@ pub use split::split_merged;
 use crate::checksum::ones_complement_sum;
 use crate::tag::word_at;
 
-/// Finishes the transport checksum of a frame whose sender left that to a network card: its field has the sum of the pseudo header so far,
+/// Finishes the transport checksum of a frame if the sender left it to a network card: its field has the sum of the pseudo header so far,
 /// not inverted, as Linux leaves it. Returns whether the frame has such a checksum.
 pub fn complete_checksum(frame: &mut [u8]) -> bool {
     let Some(transport) = PacketLayers::from_frame(frame).and_then(|layers| layers.transport) else {
@@ -43,8 +43,8 @@ pub fn complete_checksum(frame: &mut [u8]) -> bool {
     true
 }
 
-/// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624), which lie at an odd distance from where the
-/// sum begins if `odd`. `never_zero`: zero would mean that there is none.
+/// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624). `odd`: the changed bytes have
+/// an odd distance from the start of the sum. `never_zero`: zero would mean that there is no checksum.
 fn correct_checksum(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
     let Some(place) = frame.get_mut(at..at + 2) else { return };
     let before = u16::from_be_bytes([place[0], place[1]]);

@@ -4,7 +4,7 @@
 //! compiler needs none either. A header that depends on its fields' *presence* (GRE's checksum, VLAN's place) is a
 //! table too, with the presence as a condition on the compiled image.
 //!
-//! Invariant: a [`PacketHeader`] holds only settings whose field belongs to its kind.
+//! Invariant: every setting of a [`PacketHeader`] has a field of the header's kind.
 
 mod tables;
 
@@ -61,7 +61,7 @@ pub enum ComputedField {
     BottomOfStack,
     /// The checksum of IPv4, over its own header only.
     HeaderChecksum,
-    /// Checksum over this header and all behind it, with the pseudo-header of the IP header in front, if any.
+    /// Checksum over this header and all later ones, with the pseudo-header of the preceding IP header, if any.
     Checksum {
         /// True if the checksum covers the pseudo-header.
         pseudo: bool,
@@ -127,7 +127,7 @@ pub struct PacketHeader {
 }
 
 impl PacketHeader {
-    /// A header whose fields all have their defaults.
+    /// A header with default values in all fields.
     pub fn new(kind: HeaderKind) -> Self {
         Self { kind, settings: Vec::new(), bytes: Vec::new() }
     }
@@ -266,7 +266,7 @@ impl HeaderKind {
         (bits as usize).div_ceil(8)
     }
 
-    /// Ether type with which an Ethernet or VLAN header announces it. `None`: none is defined.
+    /// Ether type with which an Ethernet or VLAN header announces this kind. `None`: none is defined.
     pub(crate) fn ether_type(self) -> Option<u16> {
         match self {
             Self::Vlan => Some(0x8100),
@@ -281,7 +281,7 @@ impl HeaderKind {
         }
     }
 
-    /// Protocol number with which an IP header announces it.
+    /// Protocol number with which an IP header announces this kind.
     pub(crate) fn ip_protocol(self) -> Option<u8> {
         match self {
             Self::Icmp => Some(1),

@@ -1,4 +1,4 @@
-//! Frames and headers: what the frames of a stream look like, and how the receiver recognises them.
+//! Frames and headers: the bytes of a stream's frames, and how the receiver recognises them.
 //!
 //! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`FrameTemplate`], which renders frame
 //! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the receiver

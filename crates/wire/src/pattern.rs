@@ -45,8 +45,8 @@ impl FieldPattern {
         value & low_mask(bits)
     }
 
-    /// Makes a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of `of` senders that
-    /// share a stream. `None`: it would take a list of more than [`MAX_DEALT`] values.
+    /// Makes a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of `of`
+    /// senders that share a stream. `None`: this would need a list of more than [`MAX_DEALT`] values.
     pub fn every_nth(&self, index: u64, of: u64) -> Option<Self> {
         // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
         let period = self.period() / gcd(self.period(), of);
@@ -123,7 +123,7 @@ fn draw_value(min: u128, max: u128, seed: u64, n: u64) -> u128 {
 /// A keyed, statistically good 64-bit mix of `(seed, n)`: the only source of randomness in a frame.
 /// The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), applied to both words.
 pub fn keyed_mix(seed: u64, n: u64) -> u64 {
-    // The seed is finalised by itself first, so that neighbouring seeds have nothing in common.
+    // The seed is finalised first, so that neighbouring seeds give unrelated values.
     finalise_hash_word(
         finalise_hash_word(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     )

@@ -3,8 +3,8 @@
 //! ```text
 //!  bytes so far -> CaptureDecoder::next_step -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
-//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MAX_NEEDED`] bytes, gives what it has and drops what
-//! was used, so a file of any size is read in constant memory. It does not interpret the bytes of a record.
+//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MAX_NEEDED`] bytes, passes its content and drops the
+//! used bytes. So a file of any size is read in constant memory. It does not interpret the bytes of a record.
 //!
 //! Invariant: any bytes are fine. Every step but [`CaptureElement::More`] uses at least one byte, and [`CaptureElement::More`] asks for
 //! more than there is, up to a fixed limit. So reading ends.
@@ -34,9 +34,11 @@ pub struct CaptureRecord<'a> {
     pub at_ns: Option<u64>,
     /// Link type of its bytes: a LINKTYPE number, [`ETHERNET_LINK_TYPE`] for Ethernet.
     pub link_type: u16,
-    /// True if the file says that its bytes end with a frame check sequence of four bytes; `None` if it says nothing.
+    /// True if the file says that its bytes end with a frame check sequence of four bytes; `None` if the
+    /// file does not say.
     pub has_fcs: Option<bool>,
-    /// Set if it was merged from several packets, and its writer says so ([`merged`]): payload bytes of each of them.
+    /// Set if the frame was merged from several packets and its writer states this ([`merged`]): payload
+    /// bytes of each of them.
     pub merged: Option<u16>,
 }
 
@@ -56,7 +58,7 @@ pub enum CaptureElement<'a> {
         /// Bytes of the input to drop.
         used: usize,
     },
-    /// No packet: the caller drops this many bytes, which may be more than it has.
+    /// No packet: the caller drops this many bytes, which may be more than its buffer has.
     Skip(u64),
     /// This many bytes in all are needed to decide. At the end of a file it means that the file was cut here.
     More(usize),
@@ -69,7 +71,7 @@ pub enum CaptureDamage {
     /// It begins with none of the known magic numbers.
     #[error("it is neither a pcap nor a pcapng file")]
     Magic,
-    /// A version whose layout is not known.
+    /// A version with an unknown layout.
     #[error("it has format version {0}, which packetrig cannot read")]
     Version(u16),
     /// A length that no capture file has.
@@ -130,7 +132,7 @@ impl CaptureDecoder {
         Self(DecoderFormat::Unknown)
     }
 
-    /// Decodes the front of `input`: the bytes that follow those used so far.
+    /// Decodes the front of `input`: the bytes after the used ones.
     pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         match &mut self.0 {
             DecoderFormat::Unknown => self.begin_file(input),
@@ -145,7 +147,8 @@ impl CaptureDecoder {
         if magic == ng::SECTION_HEADER_BLOCK {
             let mut section = ng::PcapngSection::new();
             let step = section.next_step(input)?;
-            // Kept only once the header was read whole: until then the next call starts again from the front.
+            // The state is kept only once the header was read completely: until then the next call starts
+            // again from the front.
             if !matches!(step, CaptureElement::More(_)) {
                 self.0 = DecoderFormat::Ng(section);
             }

@@ -1,8 +1,8 @@
 //! The test tag: the last bytes of a test frame's payload. The receiver recognises the frame by it, even if the device under
 //! test has changed the headers.
 //!
-//! It sits at the *end*: headers pushed, popped or rewritten in front do not move it. A receiver looks at the end
-//! of the frame, then at the end of the IP packet (a device may have padded a short frame).
+//! The tag is at the *end*: pushing, popping or rewriting headers before it does not move it. A receiver
+//! looks at the end of the frame, then at the end of the IP packet (a device may have padded a short frame).
 //!
 //! Full form, 16 bytes, big-endian:
 //! ```text
@@ -19,8 +19,8 @@
 //! +-------+----------+------------+
 //! ```
 //! *mark* is a keyed hash of the other fields but the check: it distinguishes a tag from chance and from tags of an earlier
-//! run. *check* is the complement of the one's-complement sum of the payload in front of the tag, for receivers that hold no
-//! template; those that do compare every byte (see [`crate::FrameTemplate::verify_frame`]).
+//! run. *check* is the complement of the one's-complement sum of the payload before the tag. It is for receivers without a
+//! template; receivers with a template compare every byte (see [`crate::FrameTemplate::verify_frame`]).
 
 use crate::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ impl TagForm {
 /// Contents of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTag {
-    /// Form in which it was written.
+    /// Form in which the tag was written.
     pub form: TagForm,
     /// The stream's number in the plan, below [`MAX_SHORT_TAG_STREAMS`] in the short form.
     pub stream: u16,
@@ -109,13 +109,13 @@ impl FrameTag {
             TagForm::Full => 0,
             TagForm::Short => 1 << 63,
         };
-        // The form belongs to the key, so that the end of a full tag is not taken for a short one. The time is rotated, so that
-        // the bits of it that change fast do not meet those of the sequence.
+        // The form is part of the key, so that the end of a full tag does not look like a short one. The time
+        // is rotated, so that its fast-changing bits do not coincide with those of the sequence.
         let hash = keyed_mix(key.0 ^ form, identity ^ self.time.rotate_left(17));
         (hash >> 48) as u16
     }
 
-    /// Writes the tag; `payload_sum` is the one's-complement sum of the payload in front of it.
+    /// Writes the tag; `payload_sum` is the one's-complement sum of the payload before it.
     pub(crate) fn write_tag(&self, key: TagKey, payload_sum: u16, out: &mut [u8]) {
         let mark = self.compute_mark(key).to_be_bytes();
         match self.form {
@@ -148,7 +148,7 @@ impl TagStamp {
     /// The tag of frame `n` in this form.
     #[expect(clippy::cast_possible_truncation, reason = "a form has at most 32 bits for the sequence")]
     pub(crate) fn make_tag(&self, n: u64, form: TagForm) -> FrameTag {
-        // Only the low bits travel. The receiver restores the number from those that came before.
+        // The tag has only the low bits. The receiver restores the number from earlier ones.
         let sequence = (n & ((1 << form.sequence_bits()) - 1)) as u32;
         FrameTag {
             form,
@@ -163,7 +163,7 @@ impl TagStamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundTag {
     pub tag: FrameTag,
-    /// Check of the payload in front of the tag: the complement of its sum. Absent in the short form.
+    /// Check of the payload before the tag: the complement of its sum. Absent in the short form.
     pub check: Option<u16>,
     /// Offset in the frame just behind the tag: the end of the payload.
     pub end: usize,
@@ -174,10 +174,11 @@ pub fn find_tag(frame: &[u8], key: TagKey) -> Option<FoundTag> {
     tag_candidates(frame, key).next()
 }
 
-/// Everything in a frame without FCS that looks like a tag of `key`, the likeliest first. Chance makes a false one in front
-/// of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify_frame`] has compared it.
+/// All parts of a frame without FCS that look like a tag of `key`, the likeliest first. By chance, about once in 65 536 frames
+/// a false tag stands before a short one, so count no frame before [`crate::FrameTemplate::verify_frame`] has compared it.
 pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
-    // The end of the frame first, where nearly every tag is. The end of the IP packet is looked for only if that fails.
+    // The end of the frame comes first, because nearly every tag is there. The end of the IP packet is
+    // searched only if that fails.
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
         // Lazily, because the full form matches nearly always, and the receiver does this for every frame.

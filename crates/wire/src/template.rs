@@ -1,4 +1,4 @@
-//! The compiled frames of a stream: frame `n` is a copy of an image plus what varies.
+//! The compiled frames of a stream: frame `n` is a copy of an image plus the varying fields.
 //!
 //! ```text
 //!  |<------- headers ------->|<---------- payload fill ---------->|<-- tag -->|
@@ -204,8 +204,8 @@ impl FrameTemplate {
         len
     }
 
-    /// Compares an arrived frame, whose tag was `found` and which is the `nth`, with the frame that was sent. `scratch`
-    /// must hold `header_len()` bytes.
+    /// Compares an arrived frame, which has the tag `found` and the number `nth`, with the frame that was
+    /// sent. `scratch` must hold `header_len()` bytes.
     pub fn verify_frame(
         &self,
         nth: impl Into<FrameIndex>,
@@ -219,7 +219,7 @@ impl FrameTemplate {
         let len = size.kernel_len();
         // `min`: a false tag may claim a form that is longer than the payload.
         let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
-        // Counted from the end: headers that were pushed or popped move the start of the payload, not its end.
+        // The position counts from the end: pushed or popped headers move the start of the payload, not its end.
         let Some(start) = found.end.checked_sub(len - self.header_len) else {
             return FrameComparison::Corrupt;
         };
@@ -233,7 +233,7 @@ impl FrameTemplate {
         }
         // A device may pad a short frame to the minimum length. Other bytes behind the tag were added on the way.
         let padded = frame.len() > found.end && frame.len() != PADDED_FRAME_BYTES;
-        // With other headers in front, the fields are elsewhere and cannot be compared.
+        // With other headers before it, the fields are elsewhere and cannot be compared.
         if start != self.header_len || padded {
             return FrameComparison::Altered;
         }
@@ -241,14 +241,14 @@ impl FrameTemplate {
         let stamp = TagStamp { key, stream: found.tag.stream, time: found.tag.time };
         let mut tail = [0; TagForm::MAX_TAG_BYTES];
         let tail = self.render_tag(number, size, stamp, &mut tail);
-        // Fields, then what routers changed, then checksums: the last cover both.
+        // The order: fields, then the changes by routers, then checksums, because checksums cover both.
         self.write_fields(index, len, head);
         self.expect_routing(frame, head);
         self.write_checksums(len, tail, head);
         if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
     }
 
-    /// Replaces what routers change in the headers `head` by what arrived.
+    /// Replaces the fields that routers change in the headers `head` by the arrived values.
     fn expect_routing(&self, frame: &[u8], head: &mut [u8]) {
         if let Some(at) = self.hop_limit {
             // Each router writes its own address and that of the next hop.
@@ -278,7 +278,7 @@ impl FrameTemplate {
         stamp: TagStamp,
         out: &'a mut [u8; TagForm::MAX_TAG_BYTES],
     ) -> &'a [u8] {
-        // The short form has 12 bits for the stream: a larger number would be taken for another stream.
+        // The short form has 12 bits for the stream: a larger number would look like another stream.
         let form = self
             .tag_form(size)
             .filter(|form| *form == TagForm::Full || usize::from(stamp.stream) < MAX_SHORT_TAG_STREAMS);

@@ -217,7 +217,7 @@ fn faulty_engine_makes_verdict_inconclusive() {
             after_300("print STDERR \"out of memory\\n\"; exit 1"),
             "it ended too early: out of memory",
         ),
-        ("hangs", counts, after_300("sleep 1000"), "it sent nothing for"),
+        ("hangs", counts, after_300("sleep 1000"), "it sent no message for"),
         (
             "floods",
             counts,

@@ -76,7 +76,7 @@ fn capture_fetch_resumes_in_ranges_during_run() {
     let report = Report(serde_json::from_str(&shown).expect("a report"));
     assert!(captures_there(&report, Path::new("")).is_empty(), "{}", report.0["captures"]);
     let (code, printed, _) = fleet.ask(&["fleet", "fetch", &run]);
-    assert!(code == Some(0) && printed.contains("No capture of run"), "{printed}");
+    assert!(code == Some(0) && printed.contains("No node has a capture of run"), "{printed}");
 }
 
 #[test]

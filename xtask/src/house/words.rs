@@ -13,12 +13,12 @@ const IRREGULAR_PARTICIPLES: [&str; 29] = [
 /// Words that end with `ed` and are no participles.
 const WORDS_THAT_ARE_NO_PARTICIPLES: [&str; 10] =
     ["speed", "seed", "feed", "need", "embed", "bed", "shed", "exceed", "proceed", "succeed"];
-/// Words that once stood for something technical here, for which there is a technical word.
+/// Words that once had a technical meaning here; each has an established technical word.
 const METAPHOR_WORDS: [&str; 16] = [
     "desk", "shelf", "crew", "bench", "ground", "seat", "ears", "patience", "manner", "books", "hush",
     "charge", "remains", "reign", "throne", "loan",
 ];
-/// Words that make a sentence without a noun as its subject, if one of the others follows.
+/// Words that make a sentence without a noun as its subject, if one of the following words comes after them.
 const SENTENCE_STARTS_WITHOUT_NOUN: [(&str, &[&str]); 3] = [
     (
         "What",
@@ -30,7 +30,7 @@ const SENTENCE_STARTS_WITHOUT_NOUN: [(&str, &[&str]); 3] = [
     ("Of", &["a", "the", "an", "each", "counts"]),
     ("Who", &[]),
 ];
-/// Number of files from which the name of a function says nothing in a search.
+/// From this number of files on, the name of a function does not help in a search.
 const MIN_SHARED_FUNCTION_FILES: usize = 8;
 
 /// Names of functions, and words to avoid in names and sentences.

@@ -1,4 +1,4 @@
-//! Two guests as nodes of a fleet: kernels and clocks of their own, and a run across them.
+//! Two guests as nodes of a fleet: with separate kernels and clocks, and a run across them.
 //!
 //! ```text
 //!   here, in a private network            guest a                 guest b
@@ -58,7 +58,8 @@ pub(super) fn run(programs: &Programs, target: &Path) -> Result<()> {
     let place = target.join(format!("fleet-{}", std::process::id()));
     fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
     userns::enter_lab().context("no private network can be had")?;
-    // The address by which the guests reach the host is one of ours, too, so one join line is right for all nodes.
+    // The address at which the guests reach the host also belongs to this machine, so one join line
+    // works for all nodes.
     ip("link set lo up")?;
     ip(&format!("address add {HOST_ADDRESS}/32 dev lo"))?;
     let rig = Rig { programs, place: &place };
@@ -145,7 +146,7 @@ impl Rig<'_> {
         command
     }
 
-    /// Its middle, and the line by which nodes join.
+    /// The host side of the fleet, and the line with which nodes join.
     fn fleet(&self) -> Result<(FleetUpProcess, String)> {
         let log = self.place.join("fleet.log");
         let mut command = self.packetrig();
@@ -163,7 +164,7 @@ impl Rig<'_> {
     }
 }
 
-/// `packetrig fleet up`; it is told to end, for it ends its server.
+/// `packetrig fleet up`; it gets a request to end, because it must end its server.
 struct FleetUpProcess(Child);
 
 impl Drop for FleetUpProcess {

@@ -1,7 +1,7 @@
 //! Debian's kernel and the modules a guest needs: from this machine if it has one, or unpacked in the user's cache.
 //!
-//! Nothing is installed: the package is downloaded and unpacked there, once.
-//! Invariant: the modules of a [`GuestKernel`] are in an order in which they can be loaded.
+//! The package is not installed: it is downloaded and unpacked there, once. Invariant: the modules of a
+//! [`Kernel`] are in an order in which they can be loaded.
 
 use super::MissingGuestFile;
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Modules a guest has: first what shows it the host's files, then what is to be tested.
+/// Modules of a guest: first the modules for the host's files, then the modules under test.
 const WANTED_MODULES: [&str; 16] = [
     "virtio_pci",
     "9pnet_virtio",
@@ -62,7 +62,7 @@ pub(crate) struct GuestKernel {
 
 /// Looks in `cache`, then on this machine, then in the distribution's archive.
 pub(crate) fn find(cache: &Path) -> Result<Result<GuestKernel, MissingGuestFile>> {
-    // Another name than what earlier versions unpacked, which lacks modules of today.
+    // The name differs from that of earlier versions, whose directory lacks modules of today.
     let unpacked = cache.join("linux-3");
     if let Some(kernel) = find_kernel_below(&unpacked).or_else(|| find_kernel_below(Path::new("/"))) {
         return Ok(Ok(kernel));
@@ -106,7 +106,7 @@ fn module_files(directory: &Path) -> BTreeMap<String, PathBuf> {
     found
 }
 
-/// The wanted modules, each behind those it depends on; `None` if one is not there.
+/// The wanted modules, each after the modules on which it depends; `None` if one is missing.
 fn in_order(
     wanted: &[&str],
     files: &BTreeMap<String, PathBuf>,
@@ -138,9 +138,9 @@ fn dependencies(module: &[u8]) -> Option<Vec<String>> {
     Some(names.map(|name| name.replace('-', "_")).collect())
 }
 
-/// Downloads the distribution's newest kernel package and unpacks what is needed of it.
+/// Downloads the distribution's newest kernel package and unpacks the needed files.
 fn unpack(cache: &Path, unpacked: &Path) -> Result<()> {
-    // A place of our own, and one step at the end: somebody else may be doing the same.
+    // Unpacking uses a private directory and one final rename: another process may do the same at this time.
     let place = cache.join(format!("unpack-{}", std::process::id()));
     let (download, linux) = (place.join("download"), place.join("linux"));
     for directory in [&download, &linux] {
@@ -183,7 +183,7 @@ fn extract(package: &Path, into: &Path) -> Result<()> {
     let archive = unpacking.stdout.take().context("dpkg-deb has no output")?;
     let mut tar = Command::new("tar");
     tar.args(["-x", "--wildcards", "-C"]).arg(into).args(UNPACKED_FILES).stdin(archive).stderr(Stdio::null());
-    // tar complains about patterns without a match; what is really missing is found later, by name.
+    // tar complains about patterns without a match; files that are really missing are found later, by name.
     tar.status().context("tar does not run")?;
     ensure!(unpacking.wait()?.success(), "{} cannot be unpacked", package.display());
     Ok(())

@@ -104,9 +104,9 @@ fn qemu(parts: &GuestFiles, place: &Path, limit: u64) -> Command {
         .arg(&parts.kernel.image)
         .arg("-initrd")
         .arg(place.join("initramfs"))
-        // The processor's own clock, which an emulated one reads without leaving the guest; the others are devices, and a
-        // sender that looks at the time all the while would keep everybody else from the devices.
-        // Names in capitals reach the first process as its environment.
+        // The guest uses the processor's own clock, which an emulated processor reads without leaving the
+        // guest. The other clocks are devices, and a sender that reads the time all the time would block the
+        // devices for everybody else. Names in capitals reach the first process as its environment.
         .args([
             "-append",
             &format!(
@@ -118,8 +118,8 @@ fn qemu(parts: &GuestFiles, place: &Path, limit: u64) -> Command {
     command
 }
 
-/// Two interfaces, in this order: the host, and the cable. The stream loses nothing: a sender that is faster than the
-/// other end waits.
+/// Two interfaces, in this order: the host, and the cable. The stream loses no bytes: a sender that is faster
+/// than the other end waits.
 fn plug_in_cable(command: &mut Command, cable: &Cable) {
     let (listens, path) = match cable {
         Cable::Listens(path) => ("on", path),
@@ -134,10 +134,10 @@ fn plug_in_cable(command: &mut Command, cable: &Cable) {
     ]);
 }
 
-/// Whether this QEMU has a card that stamps what it sends and receives (since 8.1).
+/// True if this QEMU has a card that stamps the frames that it sends and receives (since 8.1).
 fn has_igb(qemu: &Path) -> bool {
     let asked = Command::new(qemu).args(["-device", "igb,help"]).stdin(Stdio::null()).output();
-    // Old ones say what they do not know, and end well.
+    // Old versions print their unknown device, and still exit with success.
     asked.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).contains("igb options"))
 }
 
@@ -146,7 +146,7 @@ fn has_igb(qemu: &Path) -> bool {
 fn plug_cards(command: &mut Command, has_igb: bool) {
     command.args(["-machine", "q35"]);
     let kind = if has_igb { "igb" } else { "e1000e" };
-    // A root bus for each node: of what hangs on the machine's own nobody knows where it is.
+    // Each node has its own root bus: for devices on the machine's common bus, the node is unknown.
     for (number, bus) in [("0", 16), ("1", 32)] {
         let memory = format!("memory-backend-ram,id=memory{number},size={NODE_MEMORY_MB}M");
         command.args(["-object", &memory]);

@@ -26,7 +26,7 @@ pub(crate) struct CollectArgs {
     /// Write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    // Checked in `directory_limits`: limits without a directory would do nothing.
+    // `directory_limits` checks this: limits without a directory would do nothing.
     #[command(flatten)]
     pub(crate) keep: super::KeepArgs,
     /// Send records to a Kafka topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC

@@ -92,7 +92,7 @@ pub(crate) struct ExecutionArgs {
     /// Show the run as `packetrig watch` does, until it ends or `q` is pressed
     #[arg(long, conflicts_with_all = ["quiet", "json"])]
     pub(crate) watch: bool,
-    // Last, because its heading holds for everything after it.
+    // These options come last: their heading applies to every option after it.
     #[command(flatten)]
     pub(crate) criteria: CriteriaFlags,
 }

@@ -89,8 +89,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server
-    // No scheme and no path: these are addresses of message servers, which nodes put into their connections as
-    // they are.
+    // No scheme and no path: these are addresses of message servers, which nodes put into their
+    // connections as they are.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line
@@ -98,7 +98,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
-    // Short, because a line that is found later, in a chat or a shell's history, must not admit anybody.
+    // The line is short-lived: somebody may find it later in a chat or in a shell history, and it
+    // must not admit them.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
 }
@@ -230,7 +231,7 @@ pub(crate) struct AgentArgs {
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
     /// Disk space in MB that results may use until the controller collects them
-    // A bound, because a controller that is gone for days must not fill the disk of a lent machine.
+    // The size is limited: while a controller is away for days, the results must not fill the disk of a lent machine.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     pub(crate) spool: u64,
     /// Serve the state of this node to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1

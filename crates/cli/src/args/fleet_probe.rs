@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use packetrig_units::{FrameSize, Nanos};
 use std::net::SocketAddr;
 
-// It is a command of `fleet` and not of `probe`: it leads nodes, its run is in the catalogue, and the permit of each node decides, not that of
-// this machine.
+// It is a command of `fleet` and not of `probe`: it leads nodes, its run is in the catalogue, and the permit
+// of each node decides, not that of this machine.
 /// Probe from the nodes of a fleet to each other or to other hosts. All nodes begin at the same time; the permit
 /// of each node's owner decides what it may probe.
 #[derive(Debug, Subcommand)]
@@ -27,7 +27,7 @@ pub(crate) enum FleetProbeCommand {
     /// Measure the rate of the narrowest link between all pairs of nodes
     Capacity(Box<CapacityProbes>),
     /// Not possible on a fleet yet
-    // Known to the parser, so that the user reads what to do instead of a list of similar words.
+    // The parser knows this flag, so that the user reads what to do instead of a list of similar words.
     #[command(hide = true, aliases = ["oneprobe"])]
     Available(ProbesOfOneMachine),
 }
@@ -117,7 +117,7 @@ pub(crate) struct ProbesOfOneMachine {
 pub(crate) struct ProbedHost(pub(crate) String);
 
 fn parse_host(text: &str) -> Result<ProbedHost, String> {
-    // No names: each node would look a name up by itself, and nodes could probe different hosts.
+    // Names are refused: each node would resolve a name itself, so nodes could probe different hosts.
     let is_address = text.parse::<std::net::IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok();
     let error =
         || format!("`{text}` is not an IP address; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862");

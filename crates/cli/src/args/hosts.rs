@@ -77,7 +77,7 @@ impl HostAddressArgs {
         if self.is_empty() {
             return Ok(None);
         }
-        // `false`: a recording has one direction, and nothing is sent back.
+        // `false`: a recording has one direction, and the receiver sends no answer.
         QuickHosts::new(self.sender(next_hop), self.receiver(), false, self.has_ipv6()).map(Some)
     }
 }

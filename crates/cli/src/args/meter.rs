@@ -79,8 +79,7 @@ pub(crate) struct MeterArgs {
         value_enum,
         value_name = "WHAT,…",
         value_delimiter = ',',
-        // Different VLANs and tunnels may use the same private addresses, so these fields are in the key by
-        // default.
+        // Different VLANs and tunnels may use the same private addresses, so these fields are in the key by default.
         default_value = "icmp,vlan,tunnel"
     )]
     pub(crate) key: Vec<FlowKeyPart>,
@@ -117,7 +116,7 @@ pub(crate) struct MeterArgs {
     /// Also write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    // Checked in `directory_limits`: limits without a directory would do nothing.
+    // `directory_limits` checks this: limits without a directory would do nothing.
     #[command(flatten)]
     pub(crate) keep: super::KeepArgs,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
@@ -194,7 +193,7 @@ impl FromStr for FlowIdKey {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // `from_str_radix` also takes a sign, so the digits are checked apart.
+        // `from_str_radix` also accepts a sign, so the digits are checked separately.
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
         let value = value.ok_or("a key of flow numbers needs 32 hexadecimal digits")?.to_be_bytes();

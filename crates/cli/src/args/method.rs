@@ -1,4 +1,4 @@
-//! Arguments of the test methods: those that all share, and those of each method.
+//! Arguments of the test methods: the common arguments, and the arguments of each method.
 
 use super::quantities::{
     parse_load, parse_positive, parse_positive_time, parse_time_with_unit, parse_vlan_id,
@@ -13,7 +13,7 @@ use packetrig_units::{BitRate, FrameSize, Nanos, Rate};
 use std::path::PathBuf;
 
 /// Traffic of a method, and the ports that carry it.
-// Either a plan or `--tx`, and never both: a plan names its ports itself.
+// The user gives either a plan or `--tx`, never both: a plan names its ports itself.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("traffic").args(["plan", "tx"]).required(true)))]
 pub(crate) struct MethodTraffic {
@@ -278,7 +278,7 @@ pub(crate) struct ConvergenceArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Shell command that causes the change
-    // A shell command, so that several steps need no file of their own.
+    // The argument is a shell command, so that several steps need no script file.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) event: String,
     /// When the command is started, after the first frame
@@ -305,7 +305,7 @@ pub(crate) struct ConvergenceArgs {
 #[command(after_help = "Examples:\n  \
     packetrig test compare --tx eth1 --rx eth2 --tx-b eth3 --rx-b eth4 --rate 500kpps --time 5s\n  \
     packetrig test compare plan.yaml --set-a 'sysctl -w net.core.busy_poll=0' --set-b 'sysctl -w net.core.busy_poll=50'")]
-// Something must differ between A and B: the plan, the ports, or a command that changes the one device.
+// The two sides must differ in something: the plan, the ports, or a command that changes the one device.
 #[command(group(clap::ArgGroup::new("second").args(["plan_b", "tx_b", "set_b"]).required(true)))]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
@@ -402,7 +402,7 @@ fn parse_link_speed(text: &str) -> Result<BitRate, String> {
 fn parse_single_size(text: &str) -> Result<FrameSize, String> {
     match text.parse::<SizeArg>()? {
         SizeArg::Fixed(size) => Ok(size),
-        // Each size is a benchmark of its own: a mix has no line rate that a result could be compared with.
+        // Each size is a separate benchmark: a mix of sizes has no line rate to compare a result with.
         SizeArg::Range(..) | SizeArg::Imix => {
             Err(format!("`{text}` is not one frame size; write it like 64"))
         }

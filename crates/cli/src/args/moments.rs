@@ -46,7 +46,7 @@ fn parse_moment_at(text: &str, now: Timestamp) -> Option<u64> {
         "now" => now,
         "today" => midnight.timestamp(),
         "yesterday" => midnight.checked_sub(1.day()).ok()?.timestamp(),
-        // First with an offset: a civil time would ignore it.
+        // The format with an offset is tried first: the parser of civil times would ignore the offset.
         _ => match text.parse() {
             Ok(time) => time,
             Err(_) => text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp(),
@@ -60,8 +60,7 @@ pub(crate) fn parse_age(text: &str) -> Result<Nanos, String> {
     const DAY: u64 = 86_400;
     let days = text.trim().strip_suffix('d').map(str::trim);
     let age = match days {
-        // `d` is no unit of other times: a day is a length of the past here, and a test of days is written in
-        // hours.
+        // `d` is no unit of other times: a day is a length of the past here, and a test of days is written in hours.
         Some(days) => days.parse().ok().and_then(|days: u64| days.checked_mul(DAY)).map(Nanos::from_secs),
         // A number alone would be seconds, and nobody looks back for some seconds.
         None if text.trim().bytes().all(|byte| byte.is_ascii_digit()) => None,

@@ -33,7 +33,7 @@ impl FromStr for SizeArg {
             return parse_frame_size(text).map(Self::Fixed);
         };
         let least = parse_frame_size(least)?;
-        // `64..=1518` means the same: both ends are always included.
+        // `64..=1518` means the same as `64..1518`: both ends are always included.
         let most = parse_frame_size(most.trim_start_matches('='))?;
         if least > most {
             return Err(format!(

@@ -152,7 +152,7 @@ pub(crate) struct UnfinishedArgs {
 }
 
 /// Output format; without a flag, tables.
-// At most one of them, because the output is one document.
+// The output is one document, so only one of these options is allowed.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 #[expect(clippy::struct_excessive_bools, reason = "flags as typed, of which the group takes one")]
@@ -231,7 +231,7 @@ pub(crate) struct TrendArgs {
     pub(crate) most: usize,
     #[command(flatten)]
     pub(crate) since: SinceArgs,
-    // The same flags as for `diff`, so that a gate on a trend and one on two results read alike.
+    // These are the flags of `diff`, so that users write the limits of a trend and of two results in the same way.
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     #[command(flatten)]

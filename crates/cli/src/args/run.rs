@@ -28,7 +28,7 @@ pub(crate) struct RunArgs {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) execution: ExecutionArgs,
-    // Last, because its heading holds for everything after it.
+    // These options come last: their heading applies to every option after it.
     #[command(flatten)]
     pub(crate) flags: QuickPlanFlags,
 }
@@ -60,7 +60,7 @@ pub(crate) struct QuickPlanFlags {
         value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Send this many frames per stream
-    // One group with `--time` and `--continuous`, because a run has one end.
+    // `--time` and `--continuous` form one group, because a run has one end.
     #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan", group = "length",
         value_parser = parse_positive::<u64>)]
     pub(crate) packets: Option<u64>,

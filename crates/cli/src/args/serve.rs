@@ -24,7 +24,8 @@ pub(crate) struct ServeArgs {
     #[arg(long = "port", value_name = "IF=LOCATION")]
     pub(crate) ports: Vec<LocationAlias>,
     /// Address to serve HTTP on
-    // Loopback by default: an address that others reach needs a token and encryption (docs/decisions/0018-who-may-use-serve.md).
+    // The default is loopback: an address that other machines reach needs a
+    // token and encryption (docs/decisions/0018-who-may-use-serve.md).
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = parse_socket_address)]
     pub(crate) http: SocketAddr,
     /// Do not serve the API over HTTP
@@ -37,7 +38,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:40051", value_parser = parse_socket_address)]
     pub(crate) grpc: SocketAddr,
     /// Do not serve the API over gRPC
-    // At least one of the two transports must be on.
+    // The server needs at least one of the two transports.
     #[arg(long, conflicts_with_all = ["no_http", "grpc", "grpc_tls"])]
     pub(crate) no_grpc: bool,
     /// Serve gRPC over TLS [default: without encryption, as clients of this API expect]

@@ -73,8 +73,8 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
     // Latched only after enrolment, which tries until it succeeds: before this, a signal ends the process at once.
     signal::latch_end_signals()?;
-    // The running program is started, not the first one in PATH: supervisor and worker share a file, so they must be one
-    // version.
+    // The running program is started, not the first one in PATH: supervisor and worker share a file, so they
+    // must be one version.
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
     let watch = home.open_deadline_file()?;
     let ended =
@@ -116,14 +116,14 @@ fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
         return earlier.map(drop).ok_or_else(|| Error::Usage(none.into()));
     };
     let Some(earlier) = earlier else { return enrol_node(arguments, home, &line, None) };
-    // The line may have expired since: a node that joined by it stays a member.
+    // The join line may have expired in the meantime: a node that has joined with it stays a member.
     if earlier.was_issued_by(&line) {
         return Ok(());
     }
-    // Another line of the fleet that this node is in already, under the same name.
+    // This is another join line of the fleet to which the node already belongs, under the same name.
     let is_its_own = earlier.fleet == line.authority && is_called(arguments, &earlier);
     match enrol_node(arguments, home, &line, Some(&earlier)) {
-        // A line of its own fleet that is used up does not end the membership.
+        // A used-up join line of the node's own fleet does not end the membership.
         Err(Error::Enrol(error)) if is_its_own => {
             print_warning(
                 "agent",
@@ -167,8 +167,8 @@ fn enrol_node(
             print_warning("agent", format_args!("cannot join the fleet yet: {error}; the agent tries again"));
         }
     })?;
-    // Before the membership is saved: a crash in between must not leave the new fleet with the epoch of the
-    // other.
+    // This comes before the membership is saved. If the program crashed in between, the new fleet would
+    // otherwise get the epoch of the old fleet.
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
         move_files_of_earlier_fleet(home, earlier)?;
     }
@@ -179,10 +179,11 @@ fn enrol_node(
     Ok(())
 }
 
-/// Sets aside the files of another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
-/// would then refuse; its results are not for the new fleet's operator.
+/// Sets aside the files of another fleet. Its epochs could be higher, and the node would then refuse commands
+/// of the new fleet. Its results are not for the operator of the new fleet.
 fn move_files_of_earlier_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
-    // The name of the other fleet, so that two earlier fleets do not overwrite each other's files.
+    // The name of the other fleet is part of the path, so that files of two earlier fleets do
+    // not overwrite each other.
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
         let from = home.file_path(name);

@@ -24,7 +24,7 @@ use packetrig_sys::{clock, kernel, private_files, signal, userns};
 use packetrig_testkit::{Lab, PortConnection};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 
-/// Frames per second of the first trial: more than any rig on ordinary kernels sends, so it shows what is possible at all.
+/// Frames per second of the first trial: more than any rig on ordinary kernels sends, so the trial shows the maximum.
 const FIRST_TRIAL_FRAME_RATE: u64 = 40_000_000;
 /// The link speed in the plans of trials: the fastest that a plan can name, so that no trial is limited by it.
 const FASTEST_LINK_SPEED: &str = "speed_400_gbps";
@@ -134,19 +134,19 @@ impl Calibrator<'_> {
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
         let mut search = self.zero_loss_search(reached);
         while let Some(load) = search.next_value().filter(|load| *load > 0) {
-            // Not an error: the limit found so far is still a rate that passed.
+            // This is no error: the limit found so far is still a rate that passed.
             if is_interrupted() {
                 break;
             }
             self.run_trial(back_end, size, load)?;
             let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
-            // The search knows only shares of loss. A calibration accepts none, so any loss counts as a whole
-            // one.
+            // The search knows only shares of loss. A calibration accepts none, so any loss counts as a whole one.
             search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
         // The plan of a trial has exactly one stream.
         let stream = &slow.streams[0];
-        // For frames that are too long for live frames, `xdp` sends through AF_XDP: the limit belongs to what really ran.
+        // `xdp` sends frames that are too long for live frames through AF_XDP: the limit belongs to the mode
+        // that really ran.
         let ran = slow.ports.first().map_or(back_end, |port| port.info.back_end);
         Ok(RigLimit {
             back_end: ran,
@@ -270,7 +270,7 @@ fn format_limits_table(limits: &[RigLimit]) -> String {
 /// Share of trials with any loss, by rate.
 fn format_trials_table(trials: &[CalibrationTrial]) -> String {
     let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
-    // Sorted by back end, size and rate, so that the edge between rates that pass and rates that fail is seen.
+    // The rows are sorted by back end, size and rate, so that the reader sees where passing rates end.
     loads.sort_unstable();
     loads.dedup();
     let rows = loads.into_iter().map(|load| {

@@ -40,7 +40,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
             "--direction both needs --back-end packet: xdp sees only frames that arrive".into(),
         ));
     }
-    // Checked before the interface is opened: a wrong option must not change its settings.
+    // The options are checked before the interface is opened: a wrong option must not change its settings.
     let is_standard_output = arguments.write.as_deref() == Some(Path::new("-"));
     if is_standard_output && (arguments.ring_size.is_some() || arguments.rotate_every.is_some()) {
         return Err(Error::Usage(
@@ -50,8 +50,8 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
     let expression = arguments.expression.join(" ");
     let program =
         if expression.trim().is_empty() { None } else { Some(filter::compile_filter(&expression)?) };
-    // Latched before the interface is opened: from then on a signal must end the capture in order and restore
-    // the interface.
+    // Latched before the interface is opened: from then on a signal must end the capture in order
+    // and restore the interface.
     signal::latch_end_signals()?;
     let summary = match arguments.back_end {
         ReceiverArg::Packet => {
@@ -67,7 +67,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
         }
     };
     let text = if arguments.json { build_summary_json(&summary) } else { format_result(arguments, &summary) };
-    // Standard output has the frames; anything else there would damage the capture.
+    // The frames go to standard output; any other text there would damage the capture.
     if is_standard_output {
         print_remark(text.trim_end());
     } else {
@@ -120,7 +120,7 @@ fn capture_until_end<R: FrameRx>(
             }
         },
     );
-    // Before `?`: an error must not be printed on the live line.
+    // The live line ends before `?` returns: an error must not be printed on that line.
     live.clear_line();
     let summary = summary?;
     if by_second {
@@ -205,7 +205,7 @@ fn capture_exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
     recorded::report_failure(recorded)
 }
 
-/// One row per account: every frame that passed the filter is in one of them.
+/// One row per account: each frame that passed the filter is in exactly one account.
 fn format_result(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
     // The kernel runs the filter before it looks for space (packet(7)), so frames that it drops have passed.

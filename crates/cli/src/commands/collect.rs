@@ -41,7 +41,7 @@ const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let limits = directory_limits(&arguments.keep, arguments.directory.as_deref())?;
-    // Before the sinks: the sandbox must stand before a second thread starts, and sinks start threads.
+    // This comes before the sinks: the sandbox must be active before a second thread starts, and sinks start threads.
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::collect_needs(arguments)?)?;
     // A password on the command line or in the environment would be readable by other programs: only its file is named.
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
@@ -62,7 +62,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     }
     let accounts = sinks.accounts();
     signal::latch_end_signals()?;
-    // Before the collector starts: records that a meter sends again can be the first to arrive.
+    // This comes before the collector starts: the first records to arrive may be records that a meter sends again.
     let known = known_flows(arguments, &mut options);
     let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
     print_remark(limits_text(&options, arguments));
@@ -99,7 +99,8 @@ fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFl
             let known = nothing();
             options.has_memory = false;
             print_remark(format_args!(
-                "collect: warning: what was stored before cannot be read, so records of groups that were sent before this start are passed over: {error}"
+                "collect: warning: the stored records cannot be read, so records of meter groups from \
+                before this start are skipped: {error}"
             ));
             known
         }
@@ -130,7 +131,7 @@ fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAcco
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
         std::thread::sleep(SIGNAL_POLL_INTERVAL);
-        // Also with `--quiet`: an exporter that is refused sends its records nowhere.
+        // `--quiet` does not hide this warning: the records of a refused exporter are lost.
         refusals.remark_refusals(&reading);
         if live.is_due(reading.elapsed_time()) {
             let ledger = reading.read_ledger();
@@ -155,7 +156,7 @@ impl ReportedRefusals {
     /// Reports why connections are refused, at most once in `REFUSAL_REPORT_INTERVAL_NS`: a refused exporter tries again and again.
     fn remark_refusals(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
-        // 0 stands for never: the first refusal is reported at once.
+        // 0 means that no refusal was reported yet: the first refusal is reported at once.
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSAL_REPORT_INTERVAL_NS {
             return;
         }
@@ -185,8 +186,7 @@ fn print_result(
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
         print_failure(show::damage_text(intake));
     }
-    // The exit code tells the reason that the operator must act on first: a failure, then damage, then lost
-    // data.
+    // The exit code tells the reason that the operator must act on first: a failure, then damage, then lost data.
     let has_failed =
         ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);
     let is_whole = counters::missing_data(ledger, stored).is_empty()
@@ -234,7 +234,7 @@ fn collect_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
     if end.is_whole { CommandExit::Ok } else { CommandExit::Inconclusive }
 }
 
-/// Describes the limits on what senders can make this collector hold.
+/// Describes the limits on the memory and connections that senders can make this collector use.
 fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
         [] => "from any sender (--allow-exporter admits only some)".to_owned(),
@@ -255,7 +255,7 @@ fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
         transport: MessageTransport::Udp,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, IPFIX_PORT)),
     };
-    // Files alone need no socket: only a collector without any source listens by itself.
+    // A collector that only reads files needs no socket; one without any source listens on the default port.
     let listens_nowhere = arguments.listen.is_empty() && arguments.files.is_empty();
     let tls = arguments.cert.clone().zip(arguments.key.clone());
     if arguments.memory.0 < MIN_MEMORY_BYTES {

@@ -111,7 +111,8 @@ fn planned_frames(document: &PlanText) -> u64 {
 
 /// Exactly as many faults as requested, at positions drawn from the seed among the frames that enter at the transmitter.
 fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
-    // Not in the last tenth: a frame held back there would wait for later frames that never come, and would count as lost.
+    // No faults in the last tenth: a frame held back there would wait for later frames that never come, and
+    // would count as lost.
     let among = 0..frames - frames / 10;
     let ordered = [
         (faults.drop, FrameFault::Drop),
@@ -124,7 +125,7 @@ fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
         .zip(1..)
         .filter(|((count, _), _)| *count > 0)
         .map(|((count, fault), salt)| {
-            // Each kind of fault draws from a seed of its own. With the same one, all kinds would hit the same frames.
+            // Each kind of fault has its own seed. With the same seed, all kinds would hit the same frames.
             let select =
                 RulePositions::draw_exactly(seed.wrapping_add(salt), u64::from(count), among.clone());
             FaultRule::new(select, fault).on_port(0)
@@ -141,7 +142,8 @@ fn execution_request(arguments: &Arguments, document: PlanText) -> ExecutionRequ
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
-    // On virtual cables no other back end is faster, and the demo must show the same on every machine, calibrated or not.
+    // On virtual cables no other back end is faster. The demo must show the same on every machine, with or
+    // without a calibration.
     request.back_end = Some(arguments.back_end.unwrap_or(DemoBackEnd::Packet).into());
     request.format = ResultFormat::from_flags(arguments.json, false);
     request

@@ -74,8 +74,8 @@ fn restore_interfaces(
     let unrestored = find_unrestored();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let chosen: Vec<_> = chosen.collect();
-    // Probes to own addresses change settings of the loopback interface, which are kept apart from those of
-    // cards.
+    // Probes to the machine's own addresses change settings of the loopback interface. These settings are
+    // recorded separately from settings of cards.
     let loopbacks = loopback::find_unrestored();
     let loopbacks = loopbacks.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let loopbacks: Vec<_> = loopbacks.collect();
@@ -84,7 +84,7 @@ fn restore_interfaces(
             output.write_line(format_args!("{location} is restored"));
         }
     };
-    // One that cannot be restored must not keep the others as they are.
+    // An interface that cannot be restored must not prevent restoring the other interfaces.
     let mut failures = Vec::new();
     for interface in &chosen {
         match interface.restore_interface() {
@@ -109,7 +109,7 @@ type WantedInterfaces = BTreeMap<Option<String>, Vec<String>>;
 
 fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
     if interfaces.is_empty() {
-        // An empty list of names stands for all interfaces, here those of the namespace that the user is in.
+        // An empty list of names means all interfaces of the namespace in which the user is.
         return WantedInterfaces::from([(None, Vec::new())]);
     }
     let mut wanted = WantedInterfaces::new();
@@ -121,7 +121,7 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
 
 /// Changes of settings that help, and of interfaces that the user has named.
 fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
-    // Read before the examination, which then shows the settings as they were changed.
+    // The settings are read before the examination, which then shows them as they were changed.
     let machine = facts::read_machine_facts();
     let mut changes = machine.hindering_settings.clone();
     // Without names, all interfaces are examined, and none is changed: a user may have taken one down on purpose.
@@ -142,7 +142,7 @@ fn find_refused(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
 
 fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     let machine = facts::read_machine_facts();
-    // Without interfaces, so that only findings about the machine itself are left.
+    // The list of interfaces is empty, so that only findings about the machine itself are left.
     let mut findings = judge_all(&machine, &[], &BTreeMap::new());
     // Engines belong to the machine and to no interface.
     findings.extend(ENGINE_ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
@@ -153,7 +153,8 @@ fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Erro
     for unrestored in find_unrestored() {
         let location = unrestored.location();
         let examined = interfaces.iter_mut().find(|examined| examined.location == location);
-        // One in another namespace is a finding of the machine: the user would not look for it there.
+        // An interface in another namespace is a finding of the machine: the user would not
+        // look for it there.
         examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
     }
     findings.extend(loopback::find_unrestored().iter().map(judge_unrestored_loopback));

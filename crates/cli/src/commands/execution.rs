@@ -131,7 +131,7 @@ pub(crate) fn find_fleet(
     let read =
         Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() });
     let namespaces = netns::list_named();
-    // Only a location that this machine lacks makes it a run of the fleet: a fleet that happens to exist must
+    // The run belongs to the fleet only if this machine lacks one of its locations: an existing fleet must
     // not take over a local plan.
     let needs_fleet =
         read.is_ok_and(|plan| plan.ports.iter().any(|port| is_elsewhere(&port.site, &namespaces)));
@@ -208,7 +208,8 @@ fn show_result(
     };
     let failures = [stored.map(drop).map_err(unusable_store), copied, opened];
     let exit = verdict_exit(report);
-    // One error can be the result of the command, if the verdict leaves the exit code free; others are only printed.
+    // One error can be the result of the command, if the verdict leaves the exit code free; further errors
+    // are only printed.
     let mut failures = failures.into_iter().filter_map(Result::err).peekable();
     while let Some(error) = failures.next() {
         if exit == CommandExit::Ok && failures.peek().is_none() {
@@ -260,7 +261,7 @@ fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Res
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
     };
-    // The directory is made before the run in any case, so that one that cannot be written ends it at once.
+    // The directory is made before the run in any case, so that an unwritable directory ends the run at once.
     let captures = if wanted { out.join("captures") } else { out.clone() };
     let made = private_files::create_directories(&captures).and_then(|()| captures.canonicalize());
     made.map_err(|source| Error::Write { what: format!("to {}", captures.display()), source })
@@ -320,7 +321,7 @@ fn run_with_progress(
         options,
         (&is_interrupted, &mut |event: &RunEvent| shown.show_event(event)),
     );
-    // Before `?`: an error must not be printed on the progress line.
+    // The progress line ends before `?` returns: an error must not be printed on that line.
     shown.end_display();
     let (report, open) = ran.map_err(|error| explain_run_error(request, error))?;
     Ok(FinishedRun { report, open })
@@ -328,7 +329,8 @@ fn run_with_progress(
 
 fn explain_run_error(request: &ExecutionRequest, error: packetrig_fleet_io::Error) -> Error {
     match error {
-        // Problems that need the link speeds to be found; they are shown like those that were found when the plan was read.
+        // These problems can be found only with the link speeds. They are shown like the problems found while
+        // reading the plan.
         packetrig_fleet_io::Error::Plan(problems)
         | packetrig_fleet_io::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
             plan::plan_error(&request.document, &problems.0, Blame::Plan)

@@ -174,7 +174,7 @@ pub(crate) fn show_late_results(
     json: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    // Read before they are deleted: `--discard` shows the deleted ones.
+    // The list is read before the deletion: `--discard` shows the deleted ones.
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late_results()?;
@@ -196,7 +196,7 @@ pub(crate) fn show_late_results(
     });
     output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
     output.write_line(format_args!(
-        "At most {} per node and {} in all are kept.",
+        "At most {} per node and {} in total are kept.",
         format_bytes(MAX_LATE_OF_NODE),
         format_bytes(MAX_LATE)
     ));

@@ -53,7 +53,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
-    // In this order: after `count_hangups`, `latch` would make HUP a request to end again.
+    // The order matters: after `count_hangups`, `latch` would make HUP a request to end again.
     signal::latch_end_signals()?;
     signal::count_hangups()?;
     let direction = match arguments.direction {
@@ -64,7 +64,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let source = LogSource { interface: &name, direction };
     let keeper = LogKeeper::open_directory(directory, source, log_retention(arguments))?;
     let first_file = keeper.last_file() + 1;
-    // Read before the keeper moves into the recorder: the result says where this process began.
+    // The numbers are read before the keeper moves into the recorder: the result says where this process began.
     let first_frame = keeper.next_frame();
     let outcome = job.open_and_listen(keeper, directory)?;
     if arguments.json {
@@ -176,7 +176,7 @@ impl LogJob<'_> {
             &mut |counts: &RecordCounts, _: &RateSeries| live.show_counts(counts),
         );
         live.clear_line();
-        // Before `?`: a manager must not take a log that failed for one that hangs.
+        // The service manager is notified before `?` returns: it must not mistake a failed log for a hanging one.
         notify::notify_manager("STOPPING=1");
         let summary = done?;
         let numbers = summary.recorded.as_ref().map_or(known, |recorded| recorded.numbers);

@@ -45,7 +45,7 @@ fn read_message(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Error> {
     Ok((length > 0).then_some(line))
 }
 
-/// Not through [`crate::output::CommandOutput`]: that makes text safe for a terminal, and a program needs the message itself.
+/// This avoids [`crate::output::CommandOutput`], which makes text safe for a terminal: a program needs the message itself.
 fn write_message(message: &Value) -> Result<(), Error> {
     let mut output = io::stdout().lock();
     let written = writeln!(output, "{message}").and_then(|()| output.flush());

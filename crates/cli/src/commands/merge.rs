@@ -28,7 +28,7 @@ pub(crate) fn merge_captures(
         output.write_text(report_text(&report, arguments));
     }
     let remarks = report.captures.iter().flat_map(|capture| &capture.remarks);
-    // On standard error, so that `--json` stays one document.
+    // This text goes to standard error, so that `--json` stays one document.
     remarks.for_each(|text| print_remark(format_args!("merge: warning: {text}")));
     if report.early > 0 {
         print_remark(format_args!(
@@ -72,8 +72,7 @@ fn build_capture_row(capture: &CaptureReport) -> Vec<String> {
     let clock = capture.clock.as_ref();
     let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(format_count);
     let clocks = [
-        // The first capture's clock is the one that the others are compared with, so it has no offset of its
-        // own.
+        // All other captures are compared with the clock of the first capture, so the first capture has no offset.
         clock.map_or_else(|| "used".to_owned(), |clock| format_signed_time(clock.ahead_ns)),
         clock.and_then(|clock| clock.drift).map_or_else(|| "–".to_owned(), format_drift),
         clock.map_or_else(|| "–".to_owned(), |clock| clock.jitter.to_string()),

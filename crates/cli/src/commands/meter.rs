@@ -35,13 +35,13 @@ const PROGRESS_LINE_INTERVAL_NS: u64 = 1_000_000_000;
 
 pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let options = options::meter_options(arguments)?;
-    // Before anything is created: the outputs read the limits again.
+    // This comes before anything is created: the outputs read the limits again.
     directory_limits(&arguments.keep, arguments.directory.as_deref())?;
     signal::latch_end_signals()?;
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_needs(arguments)?)?
         .suppress_report_if(arguments.quiet);
     let accounts = MeterAccounts::new();
-    // Before the meter, so that an output that cannot be opened is reported before anything is metered.
+    // This comes before the meter, so that an output that cannot be opened is reported before anything is metered.
     let outputs = MeterOutputs::open_outputs(arguments, &options, &accounts)?;
     let started = serve_metrics(arguments, &accounts).and_then(|metrics| {
         Ok(StartedMeter { metrics, meter: RunningMeter::start_metering(&options, &accounts)? })
@@ -57,7 +57,8 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     remark_start(arguments, &options.input, metrics.as_ref());
     opening.drop_rights()?;
     show_until_end(arguments, &meter, &accounts, output);
-    // In this order: workers hand over their last records, outputs send them, and only then the ledger is final.
+    // The order matters: workers hand over their last records, then outputs send them, and only then the
+    // ledger is final.
     meter.stop_sources();
     await_end(&accounts, || meter.has_ended());
     let metered = meter.join_workers();
@@ -72,7 +73,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     } else if is_worth_it {
         output.write_text(show::result_text(&arguments.inputs.join(", "), &report));
     }
-    // After the result: what was metered before a failure is still worth printing.
+    // The result comes before the error: counts from before a failure are still worth printing.
     metered?;
     Ok(judge_ledger(&report, &failures, is_interrupted()))
 }
@@ -113,10 +114,10 @@ fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&Metr
     }
 }
 
-/// Nothing arrives at an interface that is down. This is reported also with `--quiet`.
+/// Warns that nothing arrives at an interface that is down, even with `--quiet`.
 fn warn_of_interfaces_down(input: &MeterInput) {
     let MeterInput::Interfaces(locations, _) = input else { return };
-    // An interface that is gone by now is left out here: the meter itself reports it.
+    // A removed interface is left out here: the meter itself reports it.
     for interface in
         locations.iter().flat_map(InterfaceCounts::start_counting).filter(|interface| !interface.is_up)
     {
@@ -145,12 +146,12 @@ fn show_until_end(
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
-            // Looked at in each pass and not once a second: a switch of the active meter is what an operator
-            // waits for.
+            // This is checked in each pass and not once a second: an operator waits for the moment when the
+            // active meter changes.
             said.remark_changes(accounts);
         }
         if now_ns >= show_ns {
-            // By the schedule and not by `now_ns`: a late line does not move the next one.
+            // The next time follows the schedule and not `now_ns`: a late line does not delay later lines.
             show_ns += PROGRESS_LINE_INTERVAL_NS;
             let report = accounts.build_report(false);
             troubles.report_new_output_failures(&report);
@@ -229,8 +230,8 @@ fn not_ready_text(group: &GroupReport) -> String {
     format!("not ready any more: {why}")
 }
 
-/// Waits until the workers have handed over their records, or the outputs have sent them. After a signal, an output that takes nothing
-/// is given up sooner: the user wants the end.
+/// Waits until the workers have handed over their records, or until the outputs have sent them. After a
+/// signal the user wants the program to end, so a blocked output is given up sooner.
 fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     while !has_ended() {
         if is_interrupted() {
@@ -241,8 +242,8 @@ fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     }
 }
 
-/// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files;
-/// `--time` does not, because the user asked for it. A meter at an interface always ends by one of the two.
+/// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files.
+/// `--time` is no interruption, because the user asked for it. A meter at an interface always ends by a signal or by `--time`.
 fn judge_ledger(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
     for rule in &report.imbalances {
         print_failure(format_args!("the ledger does not balance: {rule}"));

@@ -142,7 +142,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     let (draft, _) = catalogue.resume_method(&arguments.id)?;
     let journal = draft.read_journal::<MethodHead>()?;
     let head = journal.head;
-    // Only newer journals are refused: an older one lacks fields at most, and those have defaults.
+    // Only newer journals are refused. An older journal can only lack fields, and these fields have defaults.
     if head.schema_version > SCHEMA_VERSION {
         return Err(Error::Usage(format!(
             "test {} was started by packetrig {}; resume it with that version",
@@ -151,8 +151,8 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     }
     let mut session = MethodSession::new(head.options.start_method()?);
     for entry in &journal.trials {
-        // The method takes the trials as if they were made now. It checks that each is the one that it would
-        // order.
+        // The method receives the journal's trials as if they were made now. It checks that each one is the
+        // trial that it would order.
         session.replay_trial(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
     let usage = ResultUse {
@@ -161,7 +161,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         quiet: arguments.quiet,
         watch: arguments.watch,
         page: arguments.page,
-        // Found before the first trial: a missing program must not be noticed after hours.
+        // The program is searched before the first trial: a missing program must not be noticed after hours.
         opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
     };
     finish_and_print(RunningTest { session, head, draft, catalogue }, store, &usage, output)
@@ -248,7 +248,7 @@ impl RunningTest {
 
     /// A test without trials is not worth resuming.
     fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
-        // With an empty journal nothing is lost: a new test takes as long as a resumed one.
+        // An empty journal is no loss: a new test takes as long as a resumed one.
         if self.draft.trials() > 0 {
             watcher.leave_unfinished(&self.head.id);
         }
@@ -267,8 +267,8 @@ impl RunningTest {
         let (executor, limits) = match place {
             Some(place) => self.fleet_executor(&place, store)?,
             None => (
-                // Ports stay open between the trials, which send for less time than opening takes
-                // (docs/decisions/0033-ports-between-runs.md).
+                // Ports stay open between the trials, which send for less time
+                // than opening takes (docs/decisions/0033-ports-between-runs.md).
                 TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().keeping_ports()))),
                 self.catalogue.limits_of_kernel(&kernel::release_name())?,
             ),
@@ -319,8 +319,8 @@ impl RunningTest {
     }
 
     fn finish_test(self, runner: &TrialRunner, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
-        // Read from the disk and not from memory: after a resume, this process has made only some of the
-        // trials.
+        // The trials are read from the disk and not from memory: after a resume, this process has made only
+        // some of them.
         let journal = self.draft.read_journal::<MethodHead>()?;
         let test = Box::new(StoredTest::new(&self.head, &self.session, runner, &journal.trials));
         let mut files = test.result_files();

@@ -75,7 +75,7 @@ pub(super) fn format_tap_metrics(name: &str, accounts: &TapAccounts) -> String {
     write("received_frames_total", "Frames that arrived at a side.", &|way| Some(way.received));
     write("received_bytes_total", "Bytes of these frames, without FCS.", &|way| Some(way.received_bytes));
     write("made_frames_total", "Additional frames that an impairment made.", &|way| Some(way.made));
-    write("forwarded_frames_total", "Frames that the other side's driver took.", &|way| way.forwarded);
+    write("forwarded_frames_total", "Frames that the other side's driver accepted.", &|way| way.forwarded);
     text.write_metric("dropped_frames_total", "Frames that were not forwarded, by cause.", |samples| {
         for way in directions {
             // Causes that have not occurred are listed, too: a rate needs a first value to begin from.

@@ -1,5 +1,5 @@
-//! `packetrig page`: past results, flows, logs, taps and the nodes of a fleet as a web page. The same server as that of `serve`, without a tester, so that
-//! nothing can be started.
+//! `packetrig page`: past results, flows, logs, taps and the nodes of a fleet as a web page. It uses the
+//! server of `serve` without a tester, so nobody can start a test from the page.
 
 use super::serve::access;
 use super::wait_for_interrupt;

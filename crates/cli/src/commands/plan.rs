@@ -75,7 +75,7 @@ fn run_warnings(plan: &Plan) -> Vec<PlanProblem> {
     warnings
 }
 
-/// Returns true if no receiver measures a frame of the plan, so that nothing can be judged.
+/// Returns true if no receiver measures a frame of the plan, so that no criterion can be judged.
 pub(super) fn measures_nothing(plan: &Plan) -> bool {
     !plan.streams.is_empty()
         && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())
@@ -106,7 +106,7 @@ fn format_summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems:
 struct ExplainedPlan<'a> {
     schema_version: u32,
     file: &'a str,
-    /// Ports whose speed is assumed.
+    /// Ports for which packetrig assumes a speed.
     assumed: &'a [String],
     #[serde(flatten)]
     explanation: PlanExplanation,
@@ -133,7 +133,7 @@ fn explain_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandEx
 
 struct ExplainablePlan {
     bound: BoundPlan,
-    /// Names of ports whose speed is assumed.
+    /// Names of the ports for which packetrig assumes a speed.
     assumed: Vec<String>,
 }
 
@@ -148,7 +148,7 @@ fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED_LINK_SPEED))).collect();
     // If it does not fit with an assumed speed either, the first problems are the true ones.
     let bound = plan.clone().bind_to_links(&with_assumed).map_err(|_| refusal)?;
-    // All of them are named, also those on which nothing depends: the user sees what was assumed.
+    // The message names all of these ports, even if nothing depends on them: the user sees every assumption.
     let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());
     Ok(ExplainablePlan { bound, assumed: unknown.map(|(port, _)| port.name.clone()).collect() })
 }

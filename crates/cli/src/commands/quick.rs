@@ -17,7 +17,7 @@ pub(crate) const SINGLE_PAIR_ERROR: &str =
     "hosts with addresses or a gateway need one sender and one receiver; a plan can have more";
 const DEFAULT_RUN_TIME: Nanos = Nanos::from_secs(10);
 
-/// Function that counts the ports of a fleet that a location like `any-tx` can stand for.
+/// Function that counts the ports of a fleet that match a location like `any-tx`.
 pub(crate) type PortCountFunction<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 /// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for; without a fleet it is `None`.
@@ -59,7 +59,7 @@ fn make_quick_plan(flags: &QuickPlanFlags, fleet: Option<PortCountFunction<'_>>)
             Some(SizeArg::Imix) => QuickSize::Imix,
         },
         rate: flags.rate.or_else(usual_rate).ok_or_else(|| Error::Usage("--rate is missing".into()))?,
-        // The parser takes at most one of the three.
+        // The parser accepts at most one of the three options.
         length: match (flags.time, flags.packets, flags.continuous) {
             (_, _, true) => QuickLength::Continuous,
             (_, Some(packets), _) => QuickLength::Packets(packets),
@@ -92,7 +92,7 @@ fn port_locations(typed: &[PortText], fleet: Option<PortCountFunction<'_>>) -> R
             // If an interface has this name, the text means the interface.
             None if text.starts_with("any-") && !is_interface(text) => {
                 return Err(Error::Usage(format!(
-                    "`{text}` stands for ports of a fleet, but there is none (--fleet, $PACKETRIG_FLEET); \
+                    "`{text}` means ports of a fleet, but there is no fleet (--fleet, $PACKETRIG_FLEET); \
                     `packetrig fleet up` makes one"
                 )));
             }
@@ -107,7 +107,7 @@ fn is_interface(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
 
-/// Refuses repeated locations. Groups of a fleet may be repeated: each time they stand for another port.
+/// Refuses repeated locations. Groups of a fleet may be repeated: each repetition stands for another port.
 fn refuse_repeated(tx: &[String], rx: &[String]) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
     let mut named = tx.iter().chain(rx).filter(|location| !location.starts_with("any-"));

@@ -140,7 +140,7 @@ pub(super) fn summary_value(summary: &RecordSummary) -> Value {
             "our_queue": counts.queue_dropped,
             "disk": counts.disk_lost,
         },
-        // These drops are listed separately, because the frames were lost before the filter.
+        // These drops are listed separately, because they happened before the filter.
         "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
     })
 }

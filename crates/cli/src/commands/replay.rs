@@ -16,10 +16,10 @@ use packetrig_wire::foreign::FrameRewrite;
 
 pub(crate) fn replay_file(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let rewrite = frame_rewrite(&arguments);
-    // The whole file is read once before the run, so that a damaged one is known before anything is sent.
+    // The whole file is read once before the run, so that a damaged file is reported before anything is sent.
     let survey = survey_file(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
     let document = replay_document(&arguments, rewrite, &survey)?;
-    // Checked on the document: the location of its port decides whether it is for a fleet.
+    // The document is checked: the location of its port decides whether it is for a fleet.
     check_fleet_options(&arguments.execution, &document)?;
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);

@@ -83,7 +83,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     let mut runs =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_runs(most))?;
     runs.retain(|run| run.started_wall_ns >= since_ns);
-    // Runs with a report only; `report unfinished --json` has the others.
+    // The list has only runs with a report; `report unfinished --json` lists the other runs.
     if arguments.json {
         return Ok(output.write_json(&runs)?);
     }
@@ -192,7 +192,7 @@ fn show_result(
 /// Directory with the files of a result. A run that is still running, or was killed, has files but no row with a report.
 fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored(catalogue, id) {
-        // Only an unknown id is looked for among the kept runs: an ambiguous one stays an error.
+        // Only an unknown id is searched among the kept runs: an ambiguous id stays an error.
         Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept_run(id)?.directory),
         found => Ok(found?.directory().to_owned()),
     }

@@ -50,7 +50,7 @@ pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText
         (arguments.go_on, "--go-on"),
         (arguments.wait_for_nodes, "--wait-for-nodes"),
     ];
-    // The plan is looked at only if such an option is given: finding the fleet reads the whole document.
+    // The plan is read only with one of these options, because finding the fleet needs the whole document.
     let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) else { return Ok(()) };
     match execution::find_fleet(&arguments.fleet, &document.text)? {
         Some(_) => Ok(()),
@@ -79,7 +79,7 @@ fn document_from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     super::quick::print_size_remark(flags.size, flags.vlan.is_some(), flags.sends_ipv6());
     match find_fleet_place(arguments)? {
         None => super::quick::make_document(&arguments.flags, None),
-        // Nothing is counted here: only `*all` needs a number, and it goes another way.
+        // No ports are counted here: only `*all` needs a number, and another function handles it.
         Some(_) => super::quick::make_document(&arguments.flags, Some(&|_| None)),
     }
 }

@@ -1,5 +1,5 @@
-//! Lets other programs of the same user watch the run of this process, without `packetrig serve`: the live page and its API on a
-//! free port of the loopback interface, and an announcement by which `packetrig watch` finds it.
+//! Lets other programs of the same user watch the run of this process without `packetrig serve`. It serves the live page and its
+//! API on a free port of the loopback interface. `packetrig watch` finds the port by an announcement file.
 //!
 //! Invariant: a run does not depend on its viewers. If they cannot be served, for example because the loopback interface is down,
 //! the run goes on without them.
@@ -87,7 +87,7 @@ impl ViewerServer {
             .name("viewers".to_owned())
             .spawn(move || serve_until_closed(options, rig, &bound, stopped))
             .ok()?;
-        // Closed without an address if the server could not start.
+        // The channel is closed without an address if the server could not start.
         let address = address.recv().ok().flatten()?;
         let announcement = Announcement::publish(&AnnouncedRun {
             address,
@@ -100,7 +100,8 @@ impl ViewerServer {
     }
 }
 
-/// Serves until the other end of `stopped` is closed; nothing is ever sent there. `bound` gets the address.
+/// Serves until the other end of `stopped` is closed; no message is ever sent through it.
+/// `bound` receives the address.
 fn serve_until_closed(
     options: ServerOptions,
     rig: ServedRig,
@@ -192,7 +193,7 @@ fn directory() -> PathBuf {
     runtime_directory::path_for(RUN_ANNOUNCEMENT_KIND)
 }
 
-/// Removes an announcement and its lock. One that stays behind does no harm: nobody holds it.
+/// Removes an announcement and its lock. An announcement that stays behind is harmless: no process holds its lock.
 fn remove_files(path: &Path) {
     drop(runtime_directory::remove_file(path));
     drop(runtime_directory::remove_file(&runtime_directory::lock_path(path)));

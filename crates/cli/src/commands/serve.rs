@@ -50,20 +50,20 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     }
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments)?)?;
     signal::latch_end_signals()?;
-    // Before clients are served: a server that cannot store results must not run tests.
+    // This comes before the server accepts clients: a server that cannot store results must not run tests.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     // A controller of a fleet opens no ports, so it gives up all rights; runs on this machine need a thread that keeps them.
     if arguments.on_fleet {
         let place = FleetPlace::from_arguments(&arguments.fleet)?.require_existing()?;
-        // Before the first message of a node is read.
+        // This comes before the first message of a node is read.
         opening.drop_rights()?;
-        // The threads of the API have fewer rights, and so would those that they start.
+        // The threads of the API have fewer rights, and so would the threads that they start.
         let thread = Arc::new(ResidentThread::start_here("methods")?);
         let runs = fleet::served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN_TIME))?;
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
-    // A second connection, so that storing a finished run does not wait for the one that begins.
+    // The run uses a second connection, so that storing a finished run does not delay the next run.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
     let thread = Arc::new(opening.drop_rights_outside_rig_namespaces(&netns::list_named())?);
     let terms = build_served_terms(arguments, CONFIGURATION_DRAIN_TIME);
@@ -148,7 +148,7 @@ fn serve_until_signal<R: RunSource>(
         },
         wait_for_interrupt,
     );
-    // Also after an error: the last run ends properly, and its result is stored.
+    // This happens after an error too: the last run ends properly, and its result is stored.
     methods.stop_and_wait();
     console.shut_down();
     served?;

@@ -41,7 +41,7 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
     let spec = tap_spec(arguments)?;
     let prepared = TapImpairments::prepare_impairments(&arguments.impair)?;
     let (impairments, treatments) = prepared.map(|all| (all.impairments, all.treatments)).unzip();
-    // Before the interfaces change: from here on a signal ends the tap, and the interfaces are restored.
+    // This comes before the interfaces change: from here on a signal ends the tap, and the interfaces are restored.
     signal::latch_end_signals()?;
     let mut tap = RunningTap::begin_with_treatments(&spec, treatments)?;
     let state = tap.state().clone();
@@ -52,7 +52,7 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
     run_until_end(arguments, &mut tap)?;
     // Ended here and not by drop: only this way says whether the accounts balance.
     let mut ended = tap.end_tap()?;
-    // After `end`, which drops the treatments: only then are their accounts final.
+    // This comes after `end`, which drops the treatments: only then are their accounts final.
     let impaired = impairments.map(TapImpairments::finish_accounts).transpose()?;
     ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
@@ -71,7 +71,7 @@ fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     let Some((a, b)) = arguments.a.as_ref().zip(arguments.b.as_ref()) else {
         return Err(Error::Usage("a tap needs two interfaces: packetrig tap A B".into()));
     };
-    // `--to` is for the mirrors without a station of their own.
+    // `--to` is for the mirrors that name no station.
     let station = arguments.to.map(|mac| mac.0);
     let mirrors = arguments.mirror.iter();
     let mirrors =
@@ -175,7 +175,7 @@ fn leave_to_kernel(
         return Err(packetrig_link_io::Error::from(refusal).into());
     }
     let mut readiness = TapReadiness::new(arguments, state);
-    // Left to the kernel all the same afterwards: a carrier may come later, and then the tap forwards.
+    // The kernel forwards without a carrier, too: a carrier may come later, and then the tap forwards.
     let give_up_ns = clock::monotonic_ns() + DETACH_TIMEOUT_NS;
     while !tap.is_ready() && !is_interrupted() && clock::monotonic_ns() < give_up_ns {
         tap.poll_once()?;
@@ -205,7 +205,7 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
         tap.poll_once()?;
         readiness.report_state(tap);
         if now_ns >= show_ns {
-            // By the schedule and not by `now_ns`: a late line does not move the next one.
+            // The next time follows the schedule and not `now_ns`: a late line does not delay later lines.
             show_ns += PROGRESS_LINE_INTERVAL_NS;
             let accounts = tap.read_accounts()?;
             for text in

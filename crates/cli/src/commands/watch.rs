@@ -38,7 +38,8 @@ pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) ->
     let WatchedServer { address, lasts } = find_server(arguments)?;
     let client = make_client(address, &arguments.access)?;
     signal::latch_end_signals()?;
-    // Before the screen changes: a failure to connect at all is an error, and later losses are shown on the screen.
+    // This comes before the screen changes: if the first connection fails, the command fails; later losses of
+    // connection appear on the screen.
     let server = client.get("/api/v1/state")?;
     if !server["has"]["live"].as_bool().unwrap_or_default() {
         return Err(Error::Usage(format!(
@@ -115,7 +116,7 @@ pub(super) fn make_client(address: ApiAddress, arguments: &ServerAccessArgs) -> 
     let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),
-        // Only on demand: with a token, a wrong server would learn it.
+        // The token is sent only when the server asks for it: otherwise a wrong server would learn it.
         None if arguments.insecure => CertificateTrust::Anything,
         None => CertificateTrust::ThisMachine,
     };
@@ -125,6 +126,6 @@ pub(super) fn make_client(address: ApiAddress, arguments: &ServerAccessArgs) -> 
 /// Returns true if a screen can be shown and keys can be read.
 fn has_screen() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-    // Keys come from standard input, so a screen without it could not even be left.
+    // Keys come from standard input, so without it the user could not even leave the screen.
     stdout().is_terminal() && stdin().is_terminal() && !is_dumb
 }

@@ -36,7 +36,7 @@ impl FlowDirectories {
         for directory in &self.directories {
             match flow_files(std::slice::from_ref(directory)) {
                 Ok(found) => files.append_list(found),
-                // Only this error: a directory that cannot be read must not look empty.
+                // Only this error means an empty directory: an unreadable directory must not look empty.
                 Err(Error::Nothing { .. }) => {}
                 Err(error) => return Err(view_failure(&error)),
             }
@@ -136,7 +136,7 @@ fn build_top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
         parts.iter().zip(values).map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let mut json: Map<String, Value> = named.collect();
     json.extend(group_measures(has).map(|(name, value)| (name.to_owned(), value)));
-    // In the unit of all times of this API.
+    // The value is in milliseconds, like all times of this API.
     json.insert("first_ms".to_owned(), to_ms(has.first_ns).into());
     json.insert("last_ms".to_owned(), to_ms(has.last_ns).into());
     Value::Object(json)

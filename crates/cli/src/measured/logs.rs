@@ -27,7 +27,7 @@ impl FactSource for LogDirectories {
     }
 }
 
-/// Describes a log. One that cannot be read has an error; the others are shown all the same.
+/// Describes a log. A log that cannot be read shows an error; the other logs are still shown.
 fn build_log_json(log: &mut LogFollower) -> Value {
     let directory = log.directory().display().to_string();
     match log.read_summary() {

@@ -14,7 +14,7 @@ impl FactSource for TapFactsOfMachine {
         Ok(write_large_counts_as_text(json!({
             "schema_version": SCHEMA_VERSION,
             "user": packetrig_sys::owner::own_user(),
-            // By this machine's clock: the browser's may differ, and ages are differences to this one.
+            // The age uses this machine's clock: the browser's clock may differ.
             "now_ms": to_ms(clock::wall_clock_ns()),
             "taps": taps,
         })))

@@ -70,7 +70,7 @@ impl FrameTotals {
 impl ProgressTotals {
     /// Takes the newest counts of a node.
     pub(crate) fn take_sample(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
-        // Counts are cumulative: a sample that was lost or comes twice changes nothing, since the newest one replaces the others.
+        // Counts are cumulative: a lost or repeated sample changes nothing, since the newest sample replaces the earlier ones.
         let progress = self.nodes.entry(node.to_owned()).or_default();
         progress.totals = FrameTotals::from_sample(sample);
         progress.probes = sample.probes;
@@ -78,7 +78,7 @@ impl ProgressTotals {
             progress.latency = Some(LatencyRange { least, mean, most });
         }
         let sum = self.nodes.values().map(|node| node.totals).fold(FrameTotals::default(), FrameTotals::plus);
-        // One sum is kept that is at least a second old, so that rates are those of a whole second.
+        // One sum that is at least a second old is kept, so that rates cover a whole second.
         self.past.push_back((at, sum));
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= RATE_WINDOW) {
             self.past.pop_front();
@@ -93,7 +93,7 @@ impl ProgressTotals {
             // The weight is at least 1, because a latency can arrive before the count of its frames.
             .filter_map(|node| Some((node.latency?, u128::from(node.totals.received.max(1)))))
             .collect();
-        // In 128 bits, because nanoseconds times frames exceed 64 bits in a long run.
+        // The product uses 128 bits, because nanoseconds times frames exceed 64 bits in a long run.
         let weight: u128 = measured.iter().map(|(_, weight)| weight).sum();
         let sum: u128 = measured.iter().map(|(range, weight)| u128::from(range.mean.as_u64()) * weight).sum();
         Some(LatencyRange {

@@ -32,7 +32,7 @@ pub(super) fn report_table<T: ReportTable>(
         return String::new();
     }
     let shown = &rows[..rows.len().min(MAX_ROWS)];
-    // Only shown rows decide: a column that is empty on the screen is of no use there.
+    // Only the shown rows decide: a column that is empty in all of them is useless.
     let columns: Vec<&PlacedColumn<T>> = columns
         .iter()
         .filter(|(place, column)| {

@@ -33,7 +33,7 @@ fn format_criterion(line: &CriterionLine, style: TextStyle) -> String {
             subject.result, subject.subject, subject.measured
         )]);
     }
-    // The report lists 32 subjects at most, and counts all of them.
+    // The report lists at most 32 subjects, but its counts include all of them.
     let all = line.failed + line.unknown;
     if all > MAX_SHOWN {
         text.extend([format!("             … and {} more, see report.json\n", all - MAX_SHOWN)]);

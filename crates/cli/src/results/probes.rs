@@ -55,7 +55,7 @@ struct ProbeMatrix<'a> {
 
 impl<'a> ProbeMatrix<'a> {
     fn from_report(probes: &'a ProbesReport) -> Self {
-        // Sorted by name, so that a node has the same position in rows and columns.
+        // The names are sorted, so that a node has the same position in rows and columns.
         let rows: BTreeSet<&str> = probes.lines.iter().map(|line| line.from.as_str()).collect();
         let columns: BTreeSet<&str> = probes.lines.iter().map(|line| line.to.as_str()).collect();
         let cells = probes.lines.iter().map(|line| ((line.from.as_str(), line.to.as_str()), line));
@@ -229,7 +229,7 @@ fn format_time_cell(
 
 fn format_lost_cell(lost: Option<u64>, sent: u64) -> String {
     match lost {
-        // First: without probes, `0 of 0` would look like a way without loss.
+        // This check comes first: without probes, `0 of 0` would look like a path without loss.
         _ if sent == 0 => "not sent".to_owned(),
         None => "unknown".to_owned(),
         Some(lost) => format!("{lost} of {sent}"),
@@ -241,8 +241,8 @@ fn format_error_bounds<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
 ) -> String {
-    // Apart for each relation, because clocks that follow UTC and clocks that the session compares have errors
-    // of other sizes.
+    // Each relation of clocks has its own row: clocks that follow UTC and clocks that the session compares
+    // have different errors.
     let mut relations: BTreeMap<&str, u64> = BTreeMap::new();
     for found in findings {
         if let Some((clocks, times)) = found.clocks.zip(of(found)) {
@@ -263,7 +263,7 @@ fn format_pairs_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
         let [there, back] = match probes.method.as_str() {
-            // A ping cannot tell the directions of a loss apart.
+            // A ping cannot tell in which direction a packet was lost.
             "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
             _ => [found.lost_there, found.lost_back]
                 .map(|lost| format_or_unknown(lost, |lost| lost.to_string())),
@@ -313,7 +313,7 @@ fn format_sending_list(probes: &ProbesReport) -> String {
     )
 }
 
-/// Pairs without a result, and those that ended early, each with the reason.
+/// Pairs without a result, and pairs that ended early, each with the reason.
 fn list_missing_lines(probes: &ProbesReport) -> String {
     let reasons: Vec<String> = probes
         .lines

@@ -313,7 +313,7 @@ fn nothing_sent_line_requires_all_reports() {
     let missing = RunReport { coverage: ReportCoverage { reported: 0, expected: 4 }, ..silent };
     let text = rendered(&missing);
     assert!(
-        text.contains("no node has reported what it sent") && !text.contains("nothing was sent"),
+        text.contains("no node has reported its sent frames") && !text.contains("nothing was sent"),
         "{text}"
     );
 }

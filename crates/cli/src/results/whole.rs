@@ -30,11 +30,11 @@ fn back_end_reason(port: &PortReport) -> String {
     format!("back end {}: {}", json_text_of(&port.info.back_end), port.info.why)
 }
 
-/// Every account in the order in which frames pass, then the places of losses.
+/// Every account in the order in which frames pass, followed by the places of losses.
 pub(super) fn format_ledger(report: &RunReport) -> String {
     let mut text = String::new();
     for (side, accounts) in ACCOUNTS_BY_SIDE {
-        // An account that no counter feeds is left out; a zero would claim that it was counted.
+        // An account without a counter is left out; a zero would claim that frames were counted.
         let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
         let parts =
             known.map(|(account, frames)| format!("{} {}", account_name(*account), format_count(frames)));
@@ -124,7 +124,7 @@ fn format_capture_line(capture: &CaptureResult) -> String {
     format!("  {file}: {} frames{missing}\n", format_count(capture.written))
 }
 
-/// Doubts, those that forbid PASS first.
+/// Doubts; the doubts that forbid PASS come first.
 pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     // Those that forbid PASS come first, so the limit on rows never hides one behind a note.

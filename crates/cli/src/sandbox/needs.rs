@@ -24,7 +24,8 @@ pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Err
     let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
     let ports = ports.map(|listen| listen.address.port());
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
-    // A Kafka broker names others, at ports of its choice: so with a sink, connections cannot be restricted to known ports.
+    // A Kafka broker names further brokers on ports of its choice, so with this sink connections cannot be
+    // limited to known ports.
     let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
     Ok(ProgramNeeds {
         program: "collect",
@@ -124,7 +125,7 @@ pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> 
         files,
         tcp: TcpRules {
             listen: Some(ports),
-            // The message servers of a fleet name others, at ports of their choice.
+            // The message servers of a fleet name further servers, on ports of their choice.
             connect: (!arguments.on_fleet).then(Vec::new),
         },
         class: if arguments.on_fleet { ThreadClass::Parser } else { ThreadClass::Rig },
@@ -163,7 +164,7 @@ fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     for directory in named.clone() {
         std::fs::read_dir(directory).map_err(|source| Error::unreadable_file(directory, source))?;
     }
-    // Directories and not files: a tap or a calibration may be made later.
+    // The rule names directories and not files: a tap or a calibration may create its file later.
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
     let of_calibration =
         packetrig_probe_cli::calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
@@ -197,7 +198,7 @@ pub(crate) fn agent_needs(
         kept: RING_CAPABILITIES.union_with(network_thread_capabilities),
         network_thread_capabilities,
         files: rig_file_rules(read, written),
-        // The message servers of a fleet name others, at ports of their choice.
+        // The message servers of a fleet name further servers, on ports of their choice.
         tcp: TcpRules { listen: Some(ports), connect: None },
         class: ThreadClass::Rig,
         user: BecomeUser::Stay("results are root's, and so are settings of interfaces"),

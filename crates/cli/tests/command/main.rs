@@ -392,7 +392,7 @@ fn fleet_locations_without_fleet_are_refused() {
     assert!(ended.remarks.contains("rack2 is neither a network namespace"), "{}", ended.remarks);
     let ended = packetrig_at_home(place, &["run", "--tx", "any-x", "--rx", "any-y", "--quiet"]);
     assert_eq!(ended.code, 2, "{}", ended.remarks);
-    assert!(ended.remarks.contains("`any-x` stands for ports of a fleet"), "{}", ended.remarks);
+    assert!(ended.remarks.contains("`any-x` means ports of a fleet"), "{}", ended.remarks);
 }
 
 #[test]

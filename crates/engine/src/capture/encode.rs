@@ -65,9 +65,9 @@ const MAX_RECORD_TAIL_BYTES: usize = 3 + 4 + merged::MAX_COMMENT_BYTES.next_mult
 /// Counters for the statistics at the end of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureTotals {
-    /// Time at which the file was begun, nanoseconds since 1970, if known.
+    /// Time at which the file was started, nanoseconds since 1970, if known.
     pub(super) from_ns: Option<u64>,
-    /// Time at which it was ended.
+    /// Time at which the file was ended.
     pub(super) to_ns: u64,
     /// Frames that passed the filter.
     pub(super) received: u64,
@@ -145,8 +145,8 @@ impl FrameEnvelope {
     }
 
     fn new(words: &[u32], padding: usize) -> Self {
-        // Fixed arrays, because this runs once per captured frame. Seven words are the most that a head can have: those of
-        // an enhanced packet block.
+        // The arrays have a fixed size, because this runs once per captured frame. The longest block header,
+        // that of an enhanced packet block, has seven words.
         let mut envelope =
             Self { head: [0; 28], head_len: 0, tail: [0; MAX_RECORD_TAIL_BYTES], tail_len: padding };
         envelope.put_head(words);

@@ -1,8 +1,9 @@
 //! Joins the files of a ring into one file that readers can read in order.
 //!
-//! All files of a recording begin with the same bytes. The oldest keeps them; what follows them in the others is
-//! appended to it. In pcapng the statistics that end each part may stand between frames; readers use the last ones.
-//! Invariant: a file under its final name is durable, and no frame is removed before it is in another file.
+//! All files of a recording begin with the same bytes. The oldest file keeps them; the later bytes of the
+//! other files are appended to it. In pcapng the statistics that end each part may stand between frames;
+//! readers use the last ones. Invariant: a file under its final name is durable, and no frame is removed
+//! before it is in another file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -17,7 +18,7 @@ pub(super) fn join_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Resul
         fs::remove_file(part)?;
     }
     File::open(oldest)?.sync_all()?;
-    // Only now: a program that reads an earlier file of that name keeps what it has opened.
+    // The file is renamed only now: a program that reads an earlier file of that name keeps its open file.
     fs::rename(oldest, into)?;
     into.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }

@@ -12,7 +12,7 @@ use packetrig_units::MonoTime;
 use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
-/// A lower number whose frame arrived at least this much later comes from a restarted tap.
+/// A frame with a lower number that arrived at least this much later comes from a restarted tap.
 const SEQUENCE_RESTART_AGE_NS: u64 = 1_000_000_000;
 
 /// Counters of one direction.
@@ -64,7 +64,7 @@ impl TrailerCounter {
 
     /// Counts the trailer of a frame.
     pub fn count_trailer(&mut self, trailer: &TapTrailer) {
-        // A tap counts from 1. Trailers come from the wire, so a frame of somebody else may have any number.
+        // A tap counts from 1. Trailers come from the wire, so a frame of another sender may have any number.
         if trailer.number == 0 {
             return;
         }
@@ -91,7 +91,7 @@ impl DirectionState {
         }
         // The window counts from zero at `base`, the first number of this run of the tap or of the log.
         let Some(window) = &mut self.window else { return };
-        // A frame before the first that was seen was not expected: it counts as one that came late, and as nothing else.
+        // The log did not expect a frame from before its first frame: the frame counts as late, and in no other account.
         let arrival =
             number.checked_sub(self.base).map(|index| window.on_arrival(index, MonoTime::default(), |_| 0));
         if matches!(arrival, Some(SequenceArrival::New)) {

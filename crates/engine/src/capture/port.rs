@@ -4,7 +4,7 @@
 //!  start(): recorder -> slot -> Tap (receiving thread)
 //!  stop():  end -> slot -> Tap -> all that arrived before is in -> recorder -> finish, join -> one file
 //! ```
-//! The file has its name only when it is complete: what is being written is called `FILE.part`.
+//! The file gets its name only when it is complete: during the capture it is called `FILE.part`.
 //!
 //! Invariant: between two starts every call of `stop` returns the same file with the same counts.
 
@@ -137,7 +137,7 @@ impl PortCapture {
             *state = CapturePhase::Stopped(self.end_recording()?);
         }
         let recorder = self.start_recorder()?;
-        // The slot is empty: whatever was begun before has ended.
+        // The slot is empty, so the earlier capture has ended.
         self.0.slot.put_order(CaptureCommand::Begin(Box::new(recorder), RealClock::new().now()));
         *state = CapturePhase::Running;
         Ok(())
@@ -147,8 +147,8 @@ impl PortCapture {
     /// capture that was never begun produces a file without frames.
     pub fn stop_capture(&self) -> Result<CaptureOutcome, Error> {
         let mut state = self.lock_state();
-        // The lock is held while the recorder finishes: a second `stop` waits and gets the same result, and a `start`
-        // cannot put its order into the slot between the end and the result.
+        // The lock is held while the recorder finishes. So a second `stop` waits and gets the same result,
+        // and a `start` cannot put its order into the slot too early.
         let captured = match &*state {
             CapturePhase::Stopped(captured) => return Ok(captured.clone()),
             CapturePhase::Running => self.end_recording(),
@@ -171,7 +171,7 @@ impl PortCapture {
         if !self.is_running() {
             return;
         }
-        // Best effort: after an error the partial file stays as it is.
+        // An error is ignored: the partial file then stays as it is.
         if let Ok(captured) = self.stop_capture()
             && captured.written == 0
         {
@@ -194,10 +194,10 @@ impl PortCapture {
     }
 
     fn end_recording(&self) -> Result<CaptureOutcome, Error> {
-        // `put` gives back an order that the receiving thread never took. If that is the beginning, the recorder has
-        // not left this thread, and there is nothing to wait for.
+        // `put` gives back an order that the receiving thread never took. If that is the start order, the
+        // recorder is still in this thread, and no wait is needed.
         let recorder = match self.0.slot.put_order(CaptureCommand::End(RealClock::new().now())) {
-            // The receiver has not run since the capture was begun.
+            // The receiver has not run since the capture began.
             Some(CaptureCommand::Begin(recorder, _)) => recorder,
             _ => self
                 .0

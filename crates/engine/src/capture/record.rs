@@ -113,7 +113,7 @@ pub fn record_with_rotation(
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
     let started = clock.now();
-    // The rate by second is reported only when nothing is written, so a recording reserves no memory for it.
+    // The rate by second is reported only for captures without a file, so a recording reserves no memory for it.
     let room = if recorder.is_none() { RATE_SERIES_SECONDS } else { 0 };
     let mut session = RecordSession {
         recorder,
@@ -186,7 +186,8 @@ impl RecordSession {
             tell(&self.counts, &self.series);
             self.next_tell = now + PROGRESS_INTERVAL;
         }
-        // Both limits: no frame before the end is missing, or the number of frames is reached.
+        // Two conditions end the capture: all frames before the end time were seen, or the number
+        // of frames is reached.
         self.is_over |= (taken == 0 && self.is_drained(rx, now)?) || self.batch_limit() == 0;
         if taken == 0 && !self.is_over {
             if let Some(recorder) = &mut self.recorder {
@@ -222,7 +223,7 @@ impl RecordSession {
     }
 
     fn finish_session(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<RecordSummary, Error> {
-        // Before the last file ends: its statistics include the frames that the kernel lost.
+        // This comes before the last file ends: the statistics of the file include the frames that the kernel lost.
         let port = rx.read_rx_counters()?;
         self.update_counts(port, now);
         let recorded = self.recorder.take().map(|recorder| recorder.finish_recording(now)).transpose()?;

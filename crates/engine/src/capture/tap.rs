@@ -3,7 +3,7 @@
 //! Orders wait in a slot. The thread reads only the slot's flag and takes the lock only when an order waits, which is
 //! when a capture is started or stopped. The recorder returns through a channel and is finished on another thread.
 //!
-//! Invariant: the recorder receives the frames that arrived between start and stop and pass the filter, and no others.
+//! Invariant: the recorder receives exactly the frames that arrived between start and stop and passed the filter.
 
 use super::record::DirectionRecorder;
 use crate::port::{RingDrain, RingProgress, RxFrame};
@@ -56,7 +56,7 @@ impl CaptureCommandSlot {
         if before.is_none() {
             *slot = Some(order);
         }
-        // Under the lock, so that the flag never says "nothing" while an order is in the slot.
+        // The flag is set under the lock, so that it never says "nothing" while the slot holds an order.
         self.is_called.store(slot.is_some(), Ordering::Release);
         before
     }
@@ -128,7 +128,7 @@ impl CaptureTap {
             active.is_over = true;
             return;
         }
-        // The ring may still hold frames from before the capture was begun.
+        // The ring may still hold frames from before the capture began.
         if frame.at < active.begin {
             return;
         }
@@ -184,7 +184,7 @@ impl CaptureTap {
     fn follow_order(&mut self) {
         match self.slot.take_order() {
             Some(CaptureCommand::Begin(recorder, begin)) => {
-                // An earlier capture whose end has not been reached in the ring ends here.
+                // An earlier capture ends here if the ring had not yet reached its end.
                 self.return_recorder();
                 let rest = RecordingDrain::default();
                 self.active = Some(ActiveCapture {

@@ -21,7 +21,8 @@ pub(crate) fn protocol_filter() -> Vec<ClassicInsn> {
     for tags in 0..=MAX_SKIPPED_VLAN_TAGS {
         // The EtherType follows both MAC addresses and 4 bytes for each tag.
         let at = 12 + 4 * tags;
-        // One level is 17 instructions: a tagged frame goes on to the next level, every other one is decided here.
+        // One level is 17 instructions: a tagged frame continues at the next level, and every other
+        // frame is decided here.
         program.extend([
             classic_insn(BPF_LOAD_HALF, 0, 0, at),
             classic_insn(BPF_JUMP_EQUAL, 14, 0, 0x0806),

@@ -80,8 +80,8 @@ impl<'a> DeviceFrame<'a> {
         let mut at = 12;
         let mut tags = Vec::new();
         let mut ether_type = read_u16_at(bytes, at)?;
-        // Bounded, because a frame may consist of tags only, and one with more than six is never
-        // for an emulated interface.
+        // The search is bounded, because a frame may consist only of tags, and a frame with more than six is
+        // never for an emulated interface.
         while VLAN_TPIDS.contains(&ether_type) && tags.len() < MAX_TAGS {
             tags.push((ether_type, read_u16_at(bytes, at + 2)? & 0xfff));
             at += 4;

@@ -1,4 +1,5 @@
-//! The worker that runs the emulated interfaces of one port, on sockets separate from those of the test traffic.
+//! The worker that runs the emulated interfaces of one port, on sockets separate from the sockets
+//! of the test traffic.
 
 use super::filter;
 use super::machine::{DeviceMachine, PingState};
@@ -24,7 +25,7 @@ const MAX_ANSWERED_FRAME_BYTES: usize = 1518;
 /// A frame that has not left for this long is dropped.
 const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
-/// Location of a port's interface, for sockets besides those of the test traffic.
+/// Location of a port's interface, for sockets besides the sockets of the test traffic.
 #[derive(Debug)]
 pub struct PortSite {
     pub netns: NetNs,
@@ -112,8 +113,8 @@ impl DeviceHost {
         now < self.allowed_until || self.gate.remaining_time().is_none_or(|left| left > Nanos::ZERO)
     }
 
-    /// Stops sending when the lease ends, as senders do. Unlike a sender it resumes with the next lease, because no
-    /// counter of its own would be wrong after a pause.
+    /// Stops sending when the lease ends, as senders do. Unlike a sender it resumes with the next lease,
+    /// because a pause makes none of its counters wrong.
     fn apply_send_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.
@@ -149,7 +150,7 @@ impl DeviceHost {
         Some(state)
     }
 
-    /// Returns the requested neighbours, with the MAC address of those found.
+    /// Returns the requested neighbours; found neighbours have their MAC address.
     pub(crate) fn neighbours(&self) -> Vec<(DeviceNeighbour, Option<Mac>)> {
         self.machine.neighbours().collect()
     }
@@ -166,7 +167,7 @@ impl DeviceHost {
         Ok(())
     }
 
-    /// Hands over pending frames; those without a free slot wait.
+    /// Hands over pending frames; frames without a free slot wait.
     fn send_frames(&mut self, now: MonoTime) -> Result<(), Error> {
         let mut sent = 0;
         for frame in &self.out {

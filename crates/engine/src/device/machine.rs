@@ -69,7 +69,7 @@ pub struct DeviceMachine {
     pings: BTreeMap<u64, PendingPing>,
     next_ping: u64,
     on: bool,
-    /// Begin of the second in which answers are counted, and their number.
+    /// Start of the second in which answers are counted, and their number.
     answers: (MonoTime, u32),
     /// Permit that an address needs to be answered; `None` answers all.
     permit: Option<Arc<dyn OwnerPermit>>,
@@ -111,7 +111,7 @@ impl DeviceMachine {
         machine
     }
 
-    /// Answers only addresses that the owner of the node allows, and those that never leave a link.
+    /// Answers only for addresses that the owner of the node allows, and for addresses that never leave a link.
     #[must_use]
     pub(crate) fn with_permit(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
         Self { permit, ..self }
@@ -125,7 +125,7 @@ impl DeviceMachine {
         of_link || self.permit.as_ref().is_none_or(|permit| permit.allows_address(address))
     }
 
-    /// On: announces its addresses, answers and asks. Off: does nothing and forgets what it has found.
+    /// True: announces its addresses, answers and sends requests. False: is silent and forgets learned addresses.
     pub fn switch_interfaces(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
         if self.on == on {
             return;
@@ -146,7 +146,7 @@ impl DeviceMachine {
         self.found.entry(neighbour).or_insert(new);
     }
 
-    /// Returns the requested neighbours, with the MAC address of those found.
+    /// Returns the requested neighbours; found neighbours have their MAC address.
     pub fn neighbours(&self) -> impl Iterator<Item = (DeviceNeighbour, Option<Mac>)> {
         self.found.iter().map(|(neighbour, found)| (*neighbour, found.mac))
     }
@@ -201,7 +201,7 @@ impl DeviceMachine {
         self.pings.remove(&number);
     }
 
-    /// Returns the time at which [`Self::handle_timeouts`] has work.
+    /// Returns the next time at which [`Self::handle_timeouts`] must run.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let asks = self.found.values().map(|found| found.ask_at).filter(|_| self.on);
         let waiting = self.pings.values().filter(|ping| ping.state == PingState::Waiting);
@@ -304,7 +304,7 @@ impl DeviceMachine {
 
     /// Records the MAC address of a neighbour that was requested.
     fn learn_neighbour(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
-        // Neither a group address nor zeros can be a station's; test traffic to one would be flooded to every port.
+        // No station has a group address or zeros; test traffic to it would be flooded to every port.
         if mac[0] & 1 == 1 || mac == [0; 6] {
             return;
         }
@@ -335,7 +335,7 @@ impl DeviceMachine {
     }
 }
 
-/// Returns the gateways of an interface whose MAC addresses the plan does not give.
+/// Returns the gateways of an interface for which the plan gives no MAC address.
 pub(super) fn unresolved_gateways(
     index: usize,
     interface: &DeviceInterface,

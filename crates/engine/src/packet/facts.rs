@@ -43,15 +43,16 @@ impl InterfaceMeter {
         Ok(())
     }
 
-    /// Returns the frames that arrived, if `accounted` of them are known to have been in the ring. Ring and meter
-    /// cannot be opened at the same instant, so frames that came in between are counted on the side that balances.
+    /// Returns the frames that arrived, if the ring is known to have received `accounted` of them. The ring
+    /// and the meter cannot be opened at the same instant, so frames that came in between are counted on
+    /// the side that balances.
     pub fn arrived_frames(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
     /// Returns the counts since the start; `None` once the interface is gone.
     pub fn read_counters(&mut self) -> Option<LinkCounters> {
-        // Loaded first: a frame that is counted aside is in the interface's count by then.
+        // This counter is loaded first: a frame that is counted aside is in the interface's count by then.
         let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.read_counters(self.index).ok()?;
         let start = self.start;

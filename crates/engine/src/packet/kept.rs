@@ -5,9 +5,9 @@
 //!  lend(port) --> halves and hold of a run --dropped--> unused -> checked, counters at zero --> the next run
 //!                                                       `--> something has changed: closed and opened again
 //! ```
-//! A run holds its port in three parts (transmit half, receive half, hold), each in a [`LentPart`] that puts it back
-//! when it is dropped, however the run ends. A part that is dropped by a panic does not come back, and a port without
-//! all its parts is closed.
+//! A run holds its port in three parts: transmit half, receive half and hold. Each part is in a [`LentPart`],
+//! which returns the part when it is dropped, however the run ends. A panic destroys the part, and a port
+//! without all its parts is closed.
 //!
 //! Between two runs the interface stays locked, quiet and saved in its file, and nothing sends: no thread has the
 //! transmit half. Dropping the last [`KeptPorts`] closes the ports and restores their interfaces.
@@ -85,7 +85,7 @@ impl KeptPorts {
         let kept =
             self.take_unused(port, request).map_or(Ok(None), |unused| unused.restart_port(port, options))?;
         let opened = kept.map_or_else(|| open_port(port, options), Ok)?;
-        // Read after the interface was made quiet: later runs compare with this state.
+        // The state is read after the interface was made quiet: later runs compare with it.
         let link = NamespaceLinks::open_in(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
         let parts = Arc::default();
         let kept = KeptPort { request, link, parts: Arc::clone(&parts) };
@@ -110,7 +110,7 @@ impl KeptPorts {
         let mut ports = self.lock_ports();
         let others: Vec<_> = ports.keys().filter(|location| !locations.contains(location)).cloned().collect();
         let closed: Vec<_> = others.iter().filter_map(|location| ports.remove(location)).collect();
-        // Unlocked first: closing takes the kernel a while, and other runs need the map meanwhile.
+        // The map is unlocked first: closing takes the kernel some time, and other runs need the map meanwhile.
         drop(ports);
         drop(closed);
     }
@@ -149,7 +149,7 @@ impl UnusedPort {
         // The permission of an earlier run may have ended.
         guard::permit_port(&netns, link.index, &location, options.confirmed)?;
         let is_same = netns.inode()? == self.hold.site.netns.inode()? && is_same_link(&self.link, &link);
-        // The cheap check first. A port that fails any of them is closed, so a half-reset one is never used.
+        // The cheap check comes first. A port that fails a check is closed, so a half-reset port is never used.
         if !is_same || !self.hold.reset_for_run()? || !self.tx.reset_for_run()? || !self.rx.reset_for_run()? {
             return Ok(None);
         }
@@ -169,7 +169,7 @@ impl PortHold {
     /// Resets the hold for another run; `false` if the interface's settings were changed.
     fn reset_for_run(&mut self) -> Result<bool, Error> {
         self.quieted.forget_carrier();
-        // Counts the frames of emulated interfaces, whose sockets ended with their run.
+        // This count is about emulated interfaces: their sockets ended with the earlier run.
         self.site.aside.store(0, Ordering::Release);
         Ok(self.quieted.is_unchanged()?)
     }

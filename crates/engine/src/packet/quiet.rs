@@ -4,8 +4,9 @@
 //! setting that cannot be changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive
 //! ring and ends with it.
 //!
-//! Invariant: while a setting is changed, a file holds the value before ([`super::saved_settings`]). A process that is
-//! killed restores nothing; the next one restores from the file before it takes a setting for the original.
+//! Invariant: while a setting is changed, a file holds the original value ([`super::saved_settings`]). A
+//! killed process restores nothing. The next process restores the value from the file before it reads the
+//! setting as the original.
 
 mod settings;
 
@@ -70,7 +71,7 @@ impl QuietInterface {
     /// Makes the interface quiet and brings it up. Fails if the requested MTU cannot be set; changes made
     /// by then are restored.
     ///
-    /// To be called with the lock of the port: the changes of a killed process are restored first.
+    /// The caller holds the lock of the port: the changes of a killed process are restored first.
     pub fn make_quiet(
         netns: &NetNs,
         links: &mut NamespaceLinks,
@@ -79,23 +80,23 @@ impl QuietInterface {
     ) -> Result<Self, Error> {
         let file = SettingsFile::for_link(netns, link)?;
         let unreadable = Self::restore_saved(&file, netns, link)?;
-        // Read again, because the caller's `link` shows the settings that the killed process had made.
+        // The link is read again, because the caller's `link` shows the settings that the killed process had made.
         let mut quieted = Self::adopt_interface(netns, &links.by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
-        // Written before the first change: a process that is killed in between must leave a file.
+        // The file is written before the first change: a process that is killed in between must leave a file.
         if let Err(error) = file.write_changes(&quieted.planned_changes(request)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
-                "{name}: its settings stay changed if packetrig is killed, because the original ones cannot be \
-                    saved: {error}"
+                "{name}: its settings stay changed if packetrig is killed, because the original settings \
+                cannot be saved: {error}"
             ));
         }
-        // The MTU first: it is the only one of these settings that fails the run.
+        // The MTU comes first: it is the only one of these settings that can fail the run.
         quieted.set_mtu(links, request.mtu)?;
         quieted.switch_offloads_off()?;
         quieted.switch_ipv6_off(links)?;
         quieted.switch_interface_up(links)?;
-        // Caveats of the carrier are added later and forgotten between runs; these stay.
+        // Caveats of the carrier are added later and forgotten between runs; these caveats stay.
         quieted.caveats_of_settings = quieted.caveats.len();
         quieted.quiet = QuietSettings::read_settings(netns, &link.name, &quieted.ipv6_key())?;
         Ok(quieted)
@@ -138,7 +139,8 @@ impl QuietInterface {
         })
     }
 
-    /// Returns the changes that [`Self::make_quiet`] may have to make. Undoing one that was not made changes nothing.
+    /// Returns the changes that [`Self::make_quiet`] may have to make. Undoing a change that was not
+    /// made has no effect.
     fn planned_changes(&self, request: InterfaceSettings) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
         if request.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
@@ -230,8 +232,8 @@ impl QuietInterface {
         for offload in FRAME_CHANGING_OFFLOADS {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
-                // Many drivers refuse to set an offload that they lack, so only one that is on afterwards
-                // is worth a caveat.
+                // Many drivers refuse to set an offload that they lack, so only an offload that is still on
+                // afterwards is worth a caveat.
                 Err(error) if ethtool.is_offload_on(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
@@ -325,7 +327,7 @@ impl QuietInterface {
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", self.link.name);
         let before = kernel::read_setting(&self.netns, &key);
         if before.is_ok() {
-            // Best effort: the interface has to go down either way.
+            // An error is ignored: the interface has to go down either way.
             drop(kernel::write_setting(&self.netns, &key, "1"));
         }
         let down = NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, false);
@@ -336,24 +338,24 @@ impl QuietInterface {
 }
 
 impl QuietInterface {
-    /// Restores everything and returns the first error. An interface that is gone needs no restoring.
+    /// Restores everything and returns the first error. A removed interface needs no restoring.
     pub fn restore_all(mut self) -> Result<(), Error> {
         self.undo_changes()
     }
 
-    /// Returns whether the interface is gone. A kernel that does not answer proves nothing.
+    /// Returns whether the interface is gone. An error of the kernel proves nothing.
     fn is_gone(&self) -> bool {
         let found =
             NamespaceLinks::open_in(&self.netns).and_then(|mut links| links.find_index(self.link.index));
         matches!(found, Ok(None))
     }
 
-    /// Undoes the changes, the last one first. A failure does not stop the others; the file is kept then, unless
-    /// the interface is gone.
+    /// Undoes the changes, the last one first. After a failure it still undoes the remaining changes. It then
+    /// keeps the file, unless the interface is gone.
     fn undo_changes(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
-        // In reverse, so that each setting meets the state in which it was changed: a link that was down is down
-        // again before IPv6 is switched on, and sends nothing.
+        // The changes are undone in reverse. For example, a link that was down is down again before IPv6 is
+        // switched on, so it sends nothing.
         for change in std::mem::take(&mut self.changes).iter().rev() {
             let restored = self.restore_setting(change).map_err(Error::from);
             outcome = outcome.and(restored);
@@ -361,7 +363,7 @@ impl QuietInterface {
         if outcome.is_err() && self.is_gone() {
             outcome = Ok(());
         }
-        // The file stays as long as something is not restored: the next process tries again.
+        // The file stays until every setting is restored: the next process tries again.
         if let Some(file) = self.file.take().filter(|_| outcome.is_ok()) {
             file.remove_file()?;
         }

@@ -41,8 +41,8 @@ impl PacketRx {
         if self.is_narrowed {
             return Ok(false);
         }
-        // Twice, as when it was opened: frames that arrive while the ring is emptied are counted on
-        // the side that balances.
+        // The counters are read twice, as at opening: frames that arrive while the ring is emptied are
+        // counted on the side that balances.
         self.meter.restart_counts()?;
         if !self.ring.restart_ring(RING_DRAIN_TIMEOUT_NS)? {
             return Ok(false);
@@ -109,7 +109,8 @@ impl FrameRx for PacketRx {
     }
 }
 
-/// Converts stamps of the real-time clock, whose offset from the monotonic clock drifts while NTP steers it.
+/// Converts stamps of the real-time clock. The offset of this clock from the monotonic clock drifts
+/// while NTP steers it.
 #[derive(Debug)]
 struct StampConverter {
     offset: RealtimeOffset,
@@ -124,7 +125,7 @@ impl StampConverter {
     /// Takes a new measurement. Frames since the last one were converted with the old offset, so the change is
     /// part of their uncertainty.
     fn update_offset(&mut self, next: RealtimeOffset) {
-        // The largest uncertainty is kept for the whole run: one number per port is reported, and it must
+        // The largest uncertainty of the whole run is kept: the report has one number per port, and it must
         // hold for every frame.
         let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
         let doubt = self.offset.bound_ns.max(next.bound_ns);

@@ -90,7 +90,7 @@ impl SettingsFile {
     /// Saves the changes, or removes the file if there are none.
     pub(super) fn write_changes(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
         if changes.is_empty() {
-            // No file means that there is nothing to restore.
+            // Without a file there is nothing to restore.
             return self.remove_file();
         }
         let saved = SavedSettings {
@@ -121,7 +121,7 @@ pub struct UnrestoredInterface {
     saved: SavedSettings,
 }
 
-/// Finds all such interfaces of this machine in the caller's namespace and those with names.
+/// Finds all such interfaces of this machine, in the caller's namespace and in namespaces with names.
 pub fn find_unrestored() -> Vec<UnrestoredInterface> {
     let directory = runtime_directory::path_for(INTERFACES_DIRECTORY);
     let files = runtime_directory::list_names(&directory);
@@ -138,8 +138,8 @@ fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
     // The index may belong to another interface by now.
     let is_same =
         InterfaceIdentity::from_link(&netns, &link).is_ok_and(|identity| identity == saved.interface);
-    // A living process restores its interfaces itself.
-    // If that is unknown, the interface counts as in use and is left alone.
+    // A living process restores its interfaces itself. If packetrig cannot tell whether the process lives,
+    // the interface counts as in use and is not changed.
     let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);
     (is_same && !is_in_use).then_some(UnrestoredInterface { netns, link, saved })
 }

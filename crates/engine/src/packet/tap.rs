@@ -1,8 +1,9 @@
 //! Listens at an interface without claiming it, for captures.
 //!
-//! Nothing is locked, guarded or made quiet. The only change is promiscuous mode, which ends with the socket. The
-//! filter runs in the kernel, so that an unwanted frame costs nothing. It sees frames without the VLAN tag that the
-//! kernel removed; therefore the kernel passes all tagged frames, and they are filtered here with their tag in place.
+//! This tap does not lock or guard the interface and does not make it quiet. The only change is promiscuous
+//! mode, which ends with the socket. The filter runs in the kernel, so that an unwanted frame costs nothing.
+//! It sees frames without the VLAN tag that the kernel removed; therefore the kernel passes all tagged
+//! frames, and they are filtered here with their tag in place.
 //!
 //! Invariant: a frame is given if and only if the filter accepts it as it was on the wire.
 
@@ -72,7 +73,8 @@ impl PacketTap {
             blocks: options.blocks,
             retire_ms: BLOCK_RETIRE_TIMEOUT_MS,
             promiscuous: options.promiscuous,
-            // A frame on the loopback interface is seen leaving and arriving; once is enough.
+            // A socket sees each frame on the loopback interface twice, leaving and arriving. The tap
+            // delivers it once.
             outgoing: options.outgoing && !link.loopback,
             merges: true,
             ..RxOptions::default()
@@ -125,7 +127,7 @@ impl FrameRx for PacketTap {
         let Self { ring, offset, filter, in_kernel, .. } = self;
         let mut passed = 0;
         let taken = ring.receive_frames(most, &mut |frame| {
-            // Only the kernel's filter cuts frames, and only those that pass it.
+            // Only the kernel's filter truncates frames, and only frames that pass it.
             let is_decided = *in_kernel && frame.bytes.len() < frame.full_len;
             let full_len = clamp_to_u32(frame.full_len);
             if !is_decided && filter.as_ref().is_some_and(|filter| !filter.matches_cut(frame.bytes, full_len))

@@ -1,8 +1,8 @@
 //! The transmit half: frames into the ring, ring to the kernel.
 //!
-//! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. Frames that the
-//! kernel does not take for [`STALL_TIMEOUT_NS`] without a break (link down, frame too long for the far end) are
-//! withdrawn and counted as refused.
+//! A full queue never loses a frame: the frame stays in the ring, and the next flush tries it again. Frames
+//! that the kernel does not take for [`STALL_TIMEOUT_NS`] without a break (link down, frame too long for the
+//! far end) are withdrawn and counted as refused.
 
 use super::facts::InterfaceMeter;
 use crate::Error;
@@ -34,11 +34,11 @@ impl PacketTx {
         Ok(self.ring.restart_ring()?)
     }
 
-    /// Withdraws frames that have not been taken for too long.
+    /// Withdraws frames that the kernel has not taken for too long.
     fn drop_stuck_frames(&mut self) {
         let untaken = self.ring.untaken_frames();
         let counts = self.ring.counts();
-        // The kernel has taken these frames and still holds their slots, so they are no sign of a standstill.
+        // The kernel has taken these frames and still holds their slots, so they do not show a standstill.
         let on_their_way = (self.ring.pending_frames() - untaken) as u64;
         if self.stall_watch.has_timed_out(untaken, counts.taken + counts.refused + on_their_way) {
             self.ring.withdraw_untaken();
@@ -61,8 +61,8 @@ impl StallWatch {
             return false;
         }
         let now = clock::monotonic_ns();
-        // Stuck means that the count of finished frames stands still, not that the ring is full: a slow queue that
-        // takes one frame now and then must never lose one.
+        // The ring is stuck if the count of finished frames stands still, not if the ring is full: a slow
+        // queue that takes a frame now and then must never lose one.
         match self.stuck {
             Some((since, at)) if at == finished => {
                 let over = now.saturating_sub(since) >= STALL_TIMEOUT_NS;
@@ -112,7 +112,7 @@ impl FrameTx for PacketTx {
         self.ring.reap_slots();
         let refused = self.ring.counts().refused;
         let handed_over = self.ring.handed_over();
-        // Read after the sender's counts: read before them, the interface would lack frames that
+        // The interface is read after the sender's counts: otherwise it would lack frames that
         // the sender counts already.
         let interface = self.meter.read_counters();
         Ok(TxCounters {

@@ -27,8 +27,7 @@ const FIXED_FIELD_VALUES: [(HeaderKind, &str, u128); 12] = [
 /// Hop limit of its packets.
 const PKTGEN_HOP_LIMIT: u128 = 32;
 const UDP: u128 = 17;
-const HEADER_ORDER_TEXT: &str =
-    "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order and nothing else";
+const HEADER_ORDER_TEXT: &str = "sends only ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order";
 
 /// A header at its place in the stack.
 struct HeaderPart<'a> {
@@ -96,7 +95,7 @@ pub(super) fn read_headers(reading: &mut PktgenOptionReader, headers: &[PacketHe
             (HeaderKind::Ipv4, _) if place == tags + 1 => read_ipv4(reading, &part),
             (HeaderKind::Ipv6, _) if place == tags + 1 => read_ipv6(reading, &part),
             (HeaderKind::Udp, _) if place == tags + 2 => read_udp(reading, &part),
-            // One problem is enough: everything behind a misplaced header would be misplaced, too.
+            // One problem is enough: all headers after a misplaced header would be misplaced, too.
             (_, _) if place == tags + 2 => return reading.refuse_setting(&part.path, "sends UDP only"),
             _ => return reading.refuse_setting(&part.path, HEADER_ORDER_TEXT),
         }
@@ -183,7 +182,7 @@ fn read_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_settings(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
         let FieldRange { first, last } = read_range(reading, part, name);
-        // The generator's bound of a range of ports is the first that is not in it, but a single port is its own bound.
+        // The generator's bound of a range of ports is exclusive, but a single port is its own bound.
         let bound = if last > first { last + 1 } else { last };
         if bound > u128::from(u16::MAX) {
             reading.refuse_setting(&part.path_of(name), "cannot send a range that ends with 65535");

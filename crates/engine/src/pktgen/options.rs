@@ -85,7 +85,7 @@ pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Pla
     if spec.payload != PayloadPattern::default() {
         reading.refuse_setting("payload", "writes zeros and its own marker into the payload");
     }
-    // The first frame stands for all: fields that vary are checked by their patterns.
+    // The first frame represents all frames: the patterns of varying fields are checked separately.
     let mut frame = vec![0; template.frame_size(0).kernel_len()];
     template.render_frame(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
     headers::read_headers(&mut reading, &spec.headers, &frame);
@@ -139,7 +139,7 @@ fn read_schedule(reading: &mut PktgenOptionReader, timeline: &StreamTimeline) ->
     }
     reading.add_option(format!("count {frames}"));
     reading.add_option(format!("delay {pause}"));
-    // Each frame is built anew: clones would repeat the addresses and ports of a range.
+    // Each frame is built separately: clones would repeat the addresses and ports of a range.
     reading.add_option("clone_skb 0".into());
     let exact = timeline.rate.due_time(RATE_COMPARISON_FRAMES).as_u64()
         == pause.saturating_mul(RATE_COMPARISON_FRAMES);

@@ -56,7 +56,7 @@ impl PktgenLane {
         if new > 0 {
             self.series.add_frames(start, now, new, bytes);
         }
-        // The generator keeps its own pace from its first frame on, so all frames are as late as that one.
+        // The generator keeps its own pace from its first frame on, so all frames are as late as the first one.
         let is_late = self.start_lag(start).is_some_and(|lag| lag > LATE_FRAME_THRESHOLD);
         self.counts.late = if is_late { self.counts.frames } else { 0 };
     }
@@ -76,7 +76,7 @@ impl PktgenLane {
 impl PktgenLane {
     fn into_result(self, start: MonoTime, planned: u64) -> SendResult {
         let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
-        // Only the first frame's error is known.
+        // Only the first frame's lateness is known.
         self.start_lag(start).into_iter().for_each(|lag| send_error.record_time(lag));
         SendResult {
             stream: self.spec.number.into(),
@@ -108,7 +108,7 @@ pub struct PktgenTx {
     lanes: Vec<PktgenLane>,
     phase: LanePhase,
     start: Option<MonoTime>,
-    /// Time at which the caller stopped a stream that had not ended.
+    /// Time at which the caller stopped a stream that was still sending.
     stopped: Option<MonoTime>,
     look_at: MonoTime,
 }
@@ -164,7 +164,7 @@ impl PktgenTx {
         Ok(Some(running))
     }
 
-    /// Adds the doubts that are known once everything is sent.
+    /// Adds the doubts that are known only after everything is sent.
     fn report_doubts(&self, start: MonoTime) {
         let lags = self.lanes.iter().filter_map(|lane| lane.start_lag(start));
         if let Some(lag) = lags.max().filter(|lag| *lag > LATE_FRAME_THRESHOLD) {
@@ -185,7 +185,7 @@ impl PktgenTx {
         match (self.start, self.stopped, total) {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
-            // Counted from the generator's first frame: its late start is reported separately.
+            // Time counts from the generator's first frame: its late start is reported separately.
             (Some(_), stopped, _) => {
                 let end = stopped.or(lane.counts.last).unwrap_or_default();
                 let elapsed = lane.counts.first.map_or(Nanos::ZERO, |first| end.since(first));
@@ -260,7 +260,7 @@ impl StreamTx for PktgenTx {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // Read after the sender's counts: read before them, the interface would lack frames that
+        // The interface is read after the sender's counts: otherwise it would lack frames that
         // the sender counts already.
         let sent: u64 = self.lanes.iter().map(|lane| lane.counts.frames).sum();
         let interface = self.meter.read_counters();

@@ -1,8 +1,8 @@
 //! The process of an engine: starts it in the namespace of its port, exchanges messages without blocking,
 //! and always ends it.
 //!
-//! A guardian thread starts it and lives as long: the kernel sends SIGTERM when that thread is gone, however
-//! packetrig ends. The engine leads a process group, so that ending it also ends its children.
+//! A guardian thread starts the engine and lives as long as it: the kernel sends SIGTERM to the engine when that
+//! thread ends, however packetrig ends. The engine leads a process group, so that ending it also ends its children.
 //!
 //! Invariant: when this is dropped, no process of the engine's group runs any more, and its directory is removed.
 
@@ -64,7 +64,7 @@ impl EngineProcess {
             let spawned = spawn_child(prepared);
             let is_running = spawned.is_ok();
             if started.send(spawned).is_ok() && is_running {
-                // Nothing is ever sent: the iterator ends when the other end is dropped.
+                // No message is ever sent: the iterator ends when the other end is dropped.
                 released.iter().for_each(drop);
             }
             Ok(())
@@ -117,7 +117,7 @@ impl EngineProcess {
         }
     }
 
-    /// Waits for a message; `what` is the name of the expected one.
+    /// Waits for a message; `what` names the expected message.
     pub(super) fn await_reply(
         &mut self,
         what: &'static str,
@@ -173,14 +173,14 @@ impl EngineProcess {
         if self.release.is_none() {
             return;
         }
-        // Best effort: the group may be gone already.
+        // An error is ignored: the process group may be gone already.
         drop(child::kill_group(&self.child));
         let give_up = self.clock.now() + KILLED_EXIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
             self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);
         }
-        // Other processes of the group may still be exiting, and may still send. One that nobody reaps
-        // stays as a zombie.
+        // Other processes of the group may still be exiting, and may still send. A process without a parent
+        // that reaps it stays as a zombie.
         let give_up = self.clock.now() + CHILDREN_EXIT_TIMEOUT;
         while child::is_group_alive(&self.child) && self.clock.now() < give_up {
             self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);

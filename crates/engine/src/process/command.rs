@@ -84,7 +84,7 @@ impl EngineCommand {
                 Command::new(program)
             }
             Self::Adapter(adapter) => {
-                // Checked here, so that the error names the Debian package.
+                // The program is checked here, so that the error names the Debian package.
                 adapter.require_program(adapter.name, adapter.package)?;
                 let python = adapter.require_program("python3", "python3")?;
                 let shared = directory.join("adapter.py");

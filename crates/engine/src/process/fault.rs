@@ -21,9 +21,9 @@ pub(super) enum EngineFault {
     Version(u32),
     #[error("it sent no `{what}` within {within}")]
     NoReply { what: &'static str, within: Nanos },
-    #[error("it sent nothing for {0}")]
+    #[error("it sent no message for {0}")]
     Silent(Nanos),
-    #[error("it does not read what packetrig sends")]
+    #[error("it does not read packetrig's messages")]
     Deaf,
     #[error("{0}")]
     Impossible(String),
@@ -43,7 +43,7 @@ pub(super) fn plain_text(text: &str) -> String {
         .take(MAX_ENGINE_TEXT_CHARACTERS)
         .map(|letter| if letter.is_control() { ' ' } else { letter })
         .collect();
-    // Counted in characters, as above: a cut inside a character would be invalid.
+    // The limit is in characters, as above: a cut inside a character would be invalid.
     if text.trim().chars().nth(MAX_ENGINE_TEXT_CHARACTERS).is_some() {
         plain.push('…');
     }

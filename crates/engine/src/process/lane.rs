@@ -112,11 +112,11 @@ impl EngineLane {
         self.first.map(|first| (start + self.spec.timeline.delay).since(first))
     }
 
-    /// Returns the latest time at which it should be over, counted from the start: its end and half as long again;
-    /// `None` if it has no end.
+    /// Returns the latest time at which the stream should be over, counted from the start: its planned
+    /// duration plus one half; `None` if it has no end.
     pub(super) fn latest_end(&self) -> Option<Nanos> {
         let end = self.spec.timeline.end_time()?;
-        // A stream with a time limit ends then, even if frames are left.
+        // A stream with a time limit ends at that time, even if frames are left.
         let is_timed = matches!(self.spec.timeline.shape, SendPattern::Within(_));
         Some(if is_timed { end } else { end + Nanos::new(end.as_u64() / 2) })
     }
@@ -128,11 +128,11 @@ impl EngineLane {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
             (Some(start), stopped, _) => {
-                // Counted from the engine's own first frame: its late start is reported separately.
+                // Time counts from the engine's own first frame: its late start is reported separately.
                 let end = stopped.or(self.last).unwrap_or(start);
                 let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
                 let due = self.spec.timeline.due_before(elapsed);
-                // Never below the frames taken: an engine may be ahead of its schedule.
+                // The value is never below the frames taken: an engine may be ahead of its schedule.
                 due.min(total.unwrap_or(u64::MAX)).max(self.taken_frames())
             }
         }
@@ -141,7 +141,7 @@ impl EngineLane {
     pub(super) fn stream_counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
         let frames = self.taken_frames();
         let bytes = add_fcs_bytes(self.told.bytes, self.told.frames);
-        // Only the first frame's time is known: the others are as late.
+        // Only the first frame's time is known: the other frames are as late as it.
         let is_late =
             start.and_then(|start| self.start_lag(start)).is_some_and(|lag| lag > LATE_FRAME_THRESHOLD);
         StreamTxCounts {
@@ -201,7 +201,7 @@ fn spread_evenly(
         added = by_then;
         at = next;
     }
-    // The rest, so that rounding loses no frame.
+    // The last second gets the remaining frames, so that rounding loses none.
     series.add_frames(origin, until, frames - added.0, bytes - added.1);
 }
 

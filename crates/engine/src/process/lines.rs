@@ -31,7 +31,7 @@ pub(super) struct MessageReader<R> {
     /// Offset of the first unread line.
     at: usize,
     has_ended: bool,
-    /// Begin of the second in which messages are counted, and their number.
+    /// Start of the second in which messages are counted, and their number.
     second: Option<(MonoTime, usize)>,
 }
 
@@ -50,7 +50,7 @@ impl<R: Read> MessageReader<R> {
                 self.count_message(now)?;
                 return parse_message(&line).map(NextEngineMessage::Message);
             }
-            // Checked only without a line end, so a long line is refused before it is complete.
+            // This is checked only without a line end, so a long line is refused before it is complete.
             if unread.len() > MAX_LINE {
                 return Err(EngineFault::LongLine(MAX_LINE));
             }
@@ -110,13 +110,13 @@ impl<R: Read> StderrTail<R> {
         Self { pipe, tail: Vec::new() }
     }
 
-    /// Reads what is available, up to a limit: a program that writes without end is read again later.
+    /// Reads the available bytes, up to a limit: a program that writes without end gets the next read later.
     pub(super) fn read_available(&mut self) {
         let mut chunk = [0; READ_BUFFER_BYTES];
         for _ in 0..4 {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
             self.tail.extend_from_slice(&chunk[..read]);
-            // Only the end is kept: the last line usually names the error.
+            // Only the end of the output is kept: the last line usually names the error.
             let surplus = self.tail.len().saturating_sub(MAX_WORDS);
             self.tail.drain(..surplus);
         }

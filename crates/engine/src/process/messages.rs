@@ -161,7 +161,7 @@ pub struct EngineHello {
 pub struct EngineAbilities {
     /// Number of streams that it sends side by side; 0 counts as 1.
     pub streams: u64,
-    /// Can start a stream later than the others.
+    /// Can start a stream later than the other streams.
     pub delay: bool,
     /// Can send bursts with pauses.
     pub bursts: bool,

@@ -196,7 +196,7 @@ fn silent_unstoppable_engine_and_children_are_killed() {
     }
     let pid: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     let (_, record) = finish(&mut tx, Nanos::from_secs(6));
-    assert!(record.fault.unwrap().contains("it sent nothing for "));
+    assert!(record.fault.unwrap().contains("it sent no message for "));
     // Its children are gone as well, or are zombies that init is about to reap.
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     assert!(state.is_empty() || state.contains(") Z "), "{state}");

@@ -8,7 +8,7 @@
 //! The engine's counts are checked for plausibility, and against the interface's own counters by the
 //! ledger of the port.
 //!
-//! Invariant: whatever the engine does, [`ProcessTx::send_due`] reaches [`NextStep::Done`], and then no process is left.
+//! Invariant: [`ProcessTx::send_due`] always reaches [`NextStep::Done`], and then the engine process is gone.
 
 use super::child::EngineProcess;
 use super::fault::{EngineFault, plain_text};
@@ -74,7 +74,7 @@ pub struct ProcessTx {
     lanes: Vec<EngineLane>,
     phase: EnginePhase,
     start: Option<MonoTime>,
-    /// Time at which the caller stopped streams that had not ended.
+    /// Time at which the caller stopped streams that were still sending.
     stopped: Option<MonoTime>,
     /// Time of the start order: nothing was sent before it.
     ordered_at: MonoTime,
@@ -110,7 +110,7 @@ impl ProcessTx {
     }
 
     fn prepare_streams(&mut self, job: &TxJob) -> Result<EnginePreparation, Error> {
-        // Checked before files are written: a refused plan leaves none behind.
+        // This is checked before files are written: a refused plan leaves no files behind.
         let needs = abilities::check_streams(&self.hello, &job.streams)?;
         let mut streams = Vec::with_capacity(job.streams.len());
         for (spec, need) in job.streams.iter().zip(needs) {
@@ -154,7 +154,7 @@ impl ProcessTx {
         // Silence counts from the start of sending, which may be in the future.
         self.heard_at = now.max(start);
         self.phase = EnginePhase::Sending;
-        // Both forms of the time: an engine without CLOCK_MONOTONIC can wait for the difference.
+        // Both forms of the time are sent: an engine without CLOCK_MONOTONIC can wait for the difference.
         let order = MessageToEngine::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
         if let Err(fault) = self.engine.send_order(&order) {
             self.fail_engine(fault);
@@ -191,7 +191,7 @@ impl ProcessTx {
             let reply = match self.engine.receive_reply(now) {
                 Ok(Some(reply)) => reply,
                 Ok(None) => return Ok(()),
-                // After its last message the engine may exit.
+                // The engine may exit after its last message.
                 Err(_) if matches!(self.phase, EnginePhase::Leaving { .. }) => {
                     self.end_engine();
                     return Ok(());
@@ -257,7 +257,7 @@ impl ProcessTx {
                 self.fail_engine(EngineFault::Silent(now.since(self.heard_at)));
             }
             EnginePhase::Sending => {
-                // Asked and not killed, because its ledger is still wanted.
+                // The engine is asked to end and not killed, because its ledger is still needed.
                 if self.is_overdue(now) {
                     self.ask_to_stop(now);
                 }
@@ -305,7 +305,7 @@ impl ProcessTx {
     /// Describes a fault of the engine in words.
     fn fault_text(&self) -> Option<String> {
         let fault = self.fault.as_ref()?;
-        Some(format!("engine {} failed: {fault}; what it sent is not known for certain", self.hello.name))
+        Some(format!("engine {} failed: {fault}; its count of sent frames is uncertain", self.hello.name))
     }
 }
 
@@ -347,7 +347,7 @@ impl StreamTx for ProcessTx {
             self.report_lag();
             return Ok(NextStep::Done);
         }
-        // At the end of a run the caller steps without waiting in between, which would keep a processor busy.
+        // At the end of a run the caller steps without waiting, which would keep a processor busy.
         if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
             self.clock.wait_until(self.clock.now() + ENGINE_CHECK_INTERVAL);
         }
@@ -360,7 +360,7 @@ impl StreamTx for ProcessTx {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // Read after the engine's counts: read before them, the interface would lack frames that
+        // The interface is read after the engine's counts: otherwise it would lack frames that
         // the engine counts already.
         let refused: u64 = self.lanes.iter().map(EngineLane::refused_frames).sum();
         let taken: u64 = self.lanes.iter().map(EngineLane::taken_frames).sum();
@@ -398,7 +398,7 @@ impl StreamTx for ProcessTx {
 }
 
 fn add_note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str) {
-    // Bounded: a chatty engine must not fill the report.
+    // The number of notes is bounded: a chatty engine must not fill the report.
     if *notes < MAX_NOTES {
         *notes += 1;
         doubts.add_doubt(format!("engine {}: {}", hello.name, plain_text(text)));

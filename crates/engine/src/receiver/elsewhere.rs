@@ -25,7 +25,8 @@ impl UnexpectedStream {
         self.spec.number
     }
 
-    /// Counts a frame whose tag names this stream; returns `false` if its form shows that the tag is there by chance.
+    /// Counts a frame with a tag of this stream; returns `false` if the form of the frame shows that the tag
+    /// is there by chance.
     pub(super) fn count_frame(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
         // A recorded frame has no template. Its payload check must be intact, because a mark alone may fit by chance.
         let fits = match self.spec.source.template() {

@@ -100,12 +100,12 @@ impl ReceiverLane {
     fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent =
             found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
-        // With a tolerance, because a frame of this run must never be refused for its sender's clock.
+        // The check has a tolerance, because a frame of this run must never be refused for its sender's clock.
         sent.is_some_and(|sent| sent + EARLY_SENDER_TOLERANCE.as_u64() < start.as_nanos())
     }
 
-    /// Returns whether the tag cannot be a copy of a frame seen before: then it belongs to another run whose
-    /// mark fits by chance.
+    /// Returns whether the tag cannot be a copy of a frame seen before: then the frame belongs to another
+    /// run, and its mark fits by chance.
     fn cannot_be_copy(&self, found: &FoundTag, number: u64) -> bool {
         !self.spec.untimed
             && self.window.has_seen(number)

@@ -16,7 +16,8 @@ use packetrig_wire::tag::{self, TagKey};
 use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
-/// Streams whose headers an untagged frame is compared with; with thousands the receiver would lose the next frames.
+/// Number of streams that an untagged frame is compared with. With thousands, the receiver would be too slow
+/// and lose the next frames.
 const MAX_COMPARED: usize = 64;
 
 /// State of a receiver and its streams.
@@ -97,7 +98,7 @@ impl ReceiverState {
         self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
         self.elsewhere_of = index_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
-        // Grown here and not while frames are received: the hot path allocates nothing.
+        // The list grows here and not while frames are received: the hot path allocates nothing.
         let longest = longest_headers(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
         self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
@@ -155,12 +156,12 @@ impl ReceiverState {
     /// Counts a frame without a readable tag of a stream that is expected here.
     fn count_unrecognised(&mut self, frame: &RxFrame<'_>) {
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
-        // From the strongest evidence to the weakest: a tag of this run, a tag of another, equal headers, a protocol. A
-        // frame must be in exactly one account, so the order decides and nothing is counted twice.
+        // The checks go from the strongest evidence to the weakest: a tag of this run, a tag of another run,
+        // equal headers, a protocol. The order makes sure that each frame is counted in exactly one account.
         if self.count_if_misdelivered(frame) {
             self.misdelivered += 1;
         } else if self.other_runs.count_frame(frame.bytes, self.run_start(), frame.at) {
-            // Counted by `other_runs`.
+            // `other_runs` counts this frame.
         } else if let Some(lane) = self.find_lane_by_headers(frame.bytes) {
             lane.counts.unnumbered += 1;
             self.unnumbered += 1;

@@ -76,8 +76,8 @@ impl RecordedPackets {
         take: &mut dyn FnMut(&CaptureRecord<'_>),
     ) -> io::Result<Option<FileEnding>> {
         loop {
-            // The decoder keeps no bytes. It is given everything available each time and reports how much of
-            // it was one step.
+            // The decoder keeps no bytes. Each call gives it all available bytes, and it reports how many
+            // bytes the step used.
             let input = &self.buffer[self.start..self.end];
             if let Some(last) = self.last
                 && input.is_empty()
@@ -94,7 +94,7 @@ impl RecordedPackets {
                 Ok(CaptureElement::Skip(bytes)) => self.skip_bytes(bytes)?,
                 Ok(CaptureElement::More(_)) => {
                     if !self.fill_buffer()? {
-                        // The end of compressed bytes is known only now: it may be just after the last packet.
+                        // The end of the compressed data is known only now: it may be just after the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);
                         return Ok(Some(if is_whole { FileEnding::Whole } else { FileEnding::Cut }));
                     }
@@ -107,7 +107,7 @@ impl RecordedPackets {
     fn skip_bytes(&mut self, bytes: u64) -> io::Result<()> {
         let at_hand = (self.end - self.start) as u64;
         match usize::try_from(bytes.min(at_hand)) {
-            // `min` makes it at most what is in the buffer, so the conversion cannot fail.
+            // `min` limits the value to the bytes in the buffer, so the conversion cannot fail.
             Ok(dropped) => self.start += dropped,
             Err(_) => self.start = self.end,
         }

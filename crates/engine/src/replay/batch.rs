@@ -37,7 +37,7 @@ impl FrameBatch {
 
     pub(super) fn push(&mut self, frame: &[u8], due: Nanos, place: Option<TagPlace>) {
         let start = self.bytes.len();
-        // Behind each other in one buffer: a batch is reused and allocates only until it has been full once.
+        // Frames follow each other in one buffer: a batch is reused and allocates only until it has been full once.
         self.bytes.extend_from_slice(frame);
         self.entries.push(BatchEntry { start, len: frame.len(), due, place });
     }

@@ -85,7 +85,7 @@ pub(crate) struct PlayedRecording {
     timing: ReplayTiming,
     tagged: bool,
     track: Arc<ReplayTrack>,
-    /// First second of the run whose first frame is not recorded yet.
+    /// First second of the run for which no first frame is recorded yet.
     next_second: usize,
     /// Whether the next frame was not read yet when it was requested.
     is_waiting: bool,
@@ -121,7 +121,7 @@ impl PlayedRecording {
         due: Nanos,
         slot: &mut [u8],
     ) -> Option<usize> {
-        // Only tagged frames are numbered, so receivers see no gap for the others.
+        // Only tagged frames are numbered, so untagged frames make no gap for receivers.
         let number = counts.numbered_frames();
         let second = due.as_u64() / 1_000_000_000;
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the

@@ -30,7 +30,7 @@ pub(super) struct ReplayPacket<'a> {
 impl<'a> ReplayPacket<'a> {
     /// Returns the frame without FCS. `usual` tells whether it has one where the file does not say.
     pub(super) fn without_fcs(&self, usual: bool) -> &'a [u8] {
-        // A frame too short for header and FCS keeps its last bytes, whatever the file says.
+        // The FCS of a frame that is too short for header and FCS is not removed, whatever the file says.
         let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
         if has_fcs { &self.bytes[..self.bytes.len() - FCS] } else { self.bytes }
     }

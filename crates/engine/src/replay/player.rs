@@ -50,8 +50,7 @@ impl ReplayPlayer {
         let path = &recording.file;
         let input =
             File::open(path).and_then(ReplayInput::new).map_err(|error| recording_error(path, error))?;
-        // The plan was made from a survey of this file. Another file of the same name would send
-        // frames that nobody checked.
+        // The plan was made from a survey of this file. Another file of the same name would send unchecked frames.
         if input.size() != recording.facts.file_size {
             return Err(recording_error(path, "the file changed after the plan was made"));
         }
@@ -84,7 +83,8 @@ impl ReplayPlayer {
     fn next_batch(&mut self) -> Option<NextFrame> {
         if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
             used.clear();
-            // Never full, because there are as many places as batches; if the reader is done, the batch is dropped.
+            // The channel is never full, because it has as many places as there are batches. If the reader
+            // has ended, the batch is dropped.
             drop(free.try_send(used));
         }
         self.index = 0;
@@ -129,7 +129,8 @@ impl Drop for ReplayPlayer {
         self.free = None;
         self.full = None;
         if let Some(reader) = self.reader.take() {
-            // The reader's remarks are in the track; a panic there is a bug whose message is already on the terminal.
+            // The track has the reader's remarks. A panic of the reader is a bug, and its message is already
+            // on the terminal.
             drop(reader.join());
         }
     }

@@ -83,8 +83,8 @@ impl RecordingReader {
         let skipped = (schedule.pass > 0).then_some(input.skipped);
         let mut pass = FilePass::new(track.recording(), *stream, batch, schedule);
         loop {
-            // The wait for a free batch below is the only brake: the reader is ahead of the sender by as many batches
-            // as exist, whatever the size of the file.
+            // Only the wait for a free batch below slows the reader: it is ahead of the sender by at most the
+            // number of batches, whatever the size of the file.
             let ending = input.next_packet(&mut |picked| pass.add_packet(&picked))?;
             if pass.is_other {
                 return Ok(Some(ReaderEndReason::Changed));

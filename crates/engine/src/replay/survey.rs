@@ -48,7 +48,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
     if sums.frames == 0 {
         return Err(recording_error(path, explain_missing_frames(&input.skipped, &ending)));
     }
-    // No link carries merged frames.
+    // No link carries merged frames, so packetrig cannot replay them.
     if sums.merged > 0 {
         return Err(recording_error(path, sums.describe_merged()));
     }
@@ -115,8 +115,9 @@ impl SurveySums {
     fn describe_merged(&self) -> String {
         let Self { merged, longest_merged, .. } = self;
         format!(
-            "{merged} of its packets are several packets on the wire, merged by a card or the kernel when they were \
-            captured (the longest has {longest_merged} B), and no link carries them like that; capture again with merging \
+            "{merged} of its packets were merged from several packets on the wire, by a card or the \
+            kernel during the capture (the longest has {longest_merged} B), and no link carries such \
+            packets; capture again with merging \
             off (`ethtool -K IF gro off lro off tso off gso off`), or on another machine that the traffic passes"
         )
     }

@@ -40,7 +40,7 @@ pub struct ReplayTrack {
 }
 
 impl ReplayTrack {
-    /// Creates a track of which nothing is sent yet.
+    /// Creates a track from which nothing is sent yet.
     pub fn new(recording: Arc<PlannedRecording>) -> Self {
         let seconds = (0..MAX_RECORDED_SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self { recording, seconds, remarks: Mutex::default() }
@@ -50,7 +50,7 @@ impl ReplayTrack {
         &self.recording
     }
 
-    /// Returns the second in which tagged frame `number` was due, as far as it was sent from here.
+    /// Returns the second in which tagged frame `number` was due, if this sender has already sent it.
     pub fn second_of(&self, number: u64) -> u64 {
         // The numbers increase with the seconds, and unknown seconds hold the maximum.
         let begun = self.seconds.partition_point(|first| first.load(Ordering::Relaxed) <= number);
@@ -83,7 +83,7 @@ impl ReplayTrack {
             }
             Some(ReaderEndReason::Done | ReaderEndReason::Unwanted) | None => None,
         };
-        // Only a failure matters for the result: the others were known before the run.
+        // Only a failure affects the result: the other remarks were known before the run.
         all.extend(failure.map(|text| (text, true)));
         all
     }

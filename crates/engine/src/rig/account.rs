@@ -58,9 +58,9 @@ impl PartFault {
 
     fn describe_fault(&self) -> String {
         let what = match self.part {
-            PortPart::Sender => "its sender stopped, and sent nothing more",
-            PortPart::Receiver => "its receiver stopped, and counted nothing more",
-            PortPart::Interfaces => "its emulated interfaces stopped, and answered nothing more",
+            PortPart::Sender => "its sender stopped and sent no more frames",
+            PortPart::Receiver => "its receiver stopped and counted no more frames",
+            PortPart::Interfaces => "its emulated interfaces stopped and sent no more answers",
         };
         format!("{what}: {}", self.fault.error)
     }
@@ -340,7 +340,7 @@ impl RigAccount<'_> {
             let text = format!("{why}: no latency");
             caveats.push(self.build_stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
         }
-        // Without the sender's link speed this node had to assume the rate of a stream in percent.
+        // Without the sender's link speed, this node assumed the rate of a stream in percent.
         let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
         let has_seconds = is_exact && stream.frames.recording().is_none();
         if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {

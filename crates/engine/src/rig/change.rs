@@ -62,7 +62,7 @@ impl StreamContinuation {
 impl SteeredPlane for TestRig {
     fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         self.require_steerable()?;
-        // A change that was held and never begun would leave its streams held.
+        // If a held change never began, its streams would stay held.
         self.undo_change()?;
         match steer {
             PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {
@@ -104,7 +104,7 @@ impl SteeredPlane for TestRig {
     fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
         let announced = self.announce_segments_of(&mut change, held, at);
-        // Also after an error: without it, `undo_change` could not let the held streams continue.
+        // This happens after an error too: otherwise `undo_change` could not let the held streams continue.
         self.change = Some(change);
         announced
     }
@@ -113,7 +113,7 @@ impl SteeredPlane for TestRig {
         const UNANNOUNCED_CHANGE_ERROR: Error = Error::Bug("a change began before it was announced");
         let change = self.change.take().ok_or(UNANNOUNCED_CHANGE_ERROR)?;
         let announced = change.origin.ok_or(UNANNOUNCED_CHANGE_ERROR)?;
-        // Frames that were due while others were waited for are skipped, not sent late.
+        // Frames that were due while the rig waited for other streams are skipped, not sent late.
         let now = self.clock.now();
         let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
         self.continue_streams(
@@ -151,8 +151,8 @@ impl TestRig {
         if let Some(growth) = change.growth.take() {
             self.apply_growth(growth)?;
         }
-        // All nodes get the same start time, but one of them may receive it late. It then begins as soon as its
-        // own receivers can know.
+        // All nodes get the same start time, but it may reach one node late. That node starts as soon as its
+        // own receivers can know the change.
         let soonest = self.clock.now() + CHANGE_LEAD_TIME;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
         let mut segments = Vec::with_capacity(held.len());
@@ -174,7 +174,7 @@ impl TestRig {
         at.since(self.started.unwrap_or_default())
     }
 
-    /// Holds those streams that are not being sent; the others continue undisturbed.
+    /// Holds the streams that are not being sent now; streams that are being sent continue undisturbed.
     fn hold_idle_streams(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
         let here: BTreeSet<usize> = self
             .sent_here()
@@ -190,8 +190,8 @@ impl TestRig {
             let paused = state.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
             let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
-            // A stream that resumes keeps the rest of its time limit; one that starts again gets all of it. Changes
-            // made during the pause apply from here on.
+            // A stream that resumes keeps the remaining part of its time limit; one that starts again gets
+            // all of it. Changes made during the pause apply from here on.
             let timeline = match (&state.segment, paused) {
                 (Some(take), Some(nth)) => take.timeline_from(nth.index, timeline),
                 _ => timeline,
@@ -201,7 +201,7 @@ impl TestRig {
         Ok(RigChange { own, growth: None, origin: None })
     }
 
-    /// Holds the sent streams whose rates or sizes change; the others follow when they begin again.
+    /// Holds the sent streams with changed rates or sizes; the other streams get their change when they start again.
     fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
         // Compiled before any stream is held: an impossible plan must not interrupt the traffic.
         let growth = self.compile_growth(growth)?;
@@ -272,7 +272,7 @@ impl TestRig {
     /// is enough to assign a lost frame to a second.
     fn segment_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<StreamSegment, Error> {
         let HeldStream { stream, number, index, mac } = *held;
-        // Another node must not decide what this node sends, or to which address.
+        // Another node must not decide what this node sends or to which address it sends.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
             let message = format!("another node announced stream {stream}, but no other node sends it");
             return Err(Error::NotPermitted(vec![message]));

@@ -52,7 +52,7 @@ pub struct BackEndChoice {
 }
 
 impl PortNeeds {
-    /// Collects what `plan` demands of its port number `port`, on a link of this speed.
+    /// Collects the requirements of `plan` for its port number `port`, on a link of this speed.
     pub fn from_plan(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
         let mut needs = Self::default();
         let mut out = 0u64;
@@ -83,7 +83,7 @@ impl PortNeeds {
                     .or_else(|| crate::xdp::live_send_obstacle(number, &stream.frames));
             }
         }
-        // Not the sum: each direction has a ring and a thread of its own.
+        // The loads are not added: each direction has its own ring and thread.
         needs.frames_per_second = out.max(into);
         needs.size = bytes / u64::from(frames.max(1));
         needs
@@ -116,7 +116,7 @@ fn requested_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u
 }
 
 fn may_be_tagged(frames: &FrameOrigin) -> bool {
-    // Recorded frames are not inspected: any of them may have a tag.
+    // Recorded frames are not inspected, so any of them may have a tag.
     let Some(template) = frames.template() else { return true };
     let parts = template.split_into_parts(template.spec().size.max_size(), 0);
     matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
@@ -159,7 +159,7 @@ fn explain_packet_choice(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     let load = needs.describe_load();
     match (obstacle, &needs.live_send_obstacle) {
         (Some(obstacle), _) => format!("{load}; back end xdp would be faster, but {obstacle}"),
-        // Without zero copy AF_XDP is no faster than the rings; only a calibration can tell.
+        // Without zero copy, AF_XDP is not known to be faster than the rings; only a calibration can tell.
         (None, Some(reason)) => format!("{load}; live frames would be faster, but {reason}"),
         (None, None) => load,
     }
@@ -173,7 +173,8 @@ fn choose_calibrated(
     obstacle: Option<&str>,
 ) -> BackEndChoice {
     let others = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp].into_iter();
-    // The text names the other back ends with their rates: a user who doubts the choice need not measure again.
+    // The text names the other back ends with their rates, so that a user who doubts the choice
+    // need not measure again.
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
         let limit = nearest_limit(limits, other, &abilities.driver, needs.size)?;
         let but = match (other, obstacle, &needs.live_send_obstacle) {

@@ -66,7 +66,7 @@ impl TestRig {
                 );
                 return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("devices", message)])));
             };
-            // Bounded: a user may ping all day, and every sample carries the outcomes.
+            // The list is bounded: a user may ping all day, and every sample carries the outcomes.
             if self.pings.len() == MAX_REPORTED_PINGS {
                 self.pings.pop_front();
             }
@@ -123,7 +123,8 @@ impl TestRig {
         latest.flat_map(|latest| latest.neighbours).collect()
     }
 
-    /// On: interfaces answer and ask for their neighbours. Off: they do neither, and forget the neighbours they found.
+    /// True: interfaces answer and send requests to their neighbours. False: they do neither, and forget the
+    /// neighbours that they found.
     pub fn switch_protocols(&mut self, on: bool) -> Result<(), Error> {
         for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
             host.run_on_worker(move |host| host.switch_interfaces(on))?;
@@ -175,7 +176,7 @@ impl TestRig {
         Ok(state.unwrap_or(PingState::Failed))
     }
 
-    /// Compiles those of these streams that await a neighbour once it is found. Waits for a limited time.
+    /// Compiles the streams that await a neighbour, once it is found. Waits for a limited time.
     pub(super) fn resolve_neighbours(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
         let all = &self.plan.plan.streams;
         let awaited: Vec<(usize, DeviceNeighbour)> =
@@ -189,7 +190,7 @@ impl TestRig {
             if self.clock.now() >= give_up {
                 return Err(self.unresolved_error(&awaited, &found));
             }
-            // The hosts ask on threads of their own; this loop only reads what they have found.
+            // The hosts send requests on their own threads; this loop only reads their results.
             self.clock.wait_until(self.clock.now() + NEIGHBOUR_CHECK_INTERVAL);
             found = self.poll_neighbours(&awaited)?;
         }
@@ -204,7 +205,7 @@ impl TestRig {
         Ok(())
     }
 
-    /// Makes the interfaces ask for these neighbours; returns those found.
+    /// Makes the interfaces ask for these neighbours; returns the ones that were found.
     fn poll_neighbours(
         &mut self,
         awaited: &[(usize, DeviceNeighbour)],

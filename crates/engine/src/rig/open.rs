@@ -106,7 +106,7 @@ pub struct MachinePorts {
     confirmed: BTreeSet<PortLocation>,
     /// Back end that the user named.
     back_end: Option<BackEnd>,
-    /// Plan from which a back end is chosen otherwise.
+    /// Plan from which packetrig chooses a back end if the user names none.
     plan: Plan,
     limits: Vec<RigLimit>,
     /// Whether streams can be started, stopped and changed during the run.
@@ -115,7 +115,7 @@ pub struct MachinePorts {
     leased: bool,
     /// Program that sends with back end `process`.
     engine: Option<EngineCommand>,
-    /// Store of ports that stay open between runs: ports of earlier runs, and later those of this run.
+    /// Store of ports that stay open between runs: ports of earlier runs, and later the ports of this run.
     kept: Option<KeptPorts>,
 }
 
@@ -168,7 +168,7 @@ impl MachinePorts {
             Some(BackEnd::AfXdp) => {
                 self.open_xdp(port, of_xdp, SendMethod::Socket(None), REQUESTED_BACK_END_REASON.into())
             }
-            // These continue by themselves once started, so a lease could not stop them.
+            // These back ends continue by themselves once started, so a lease could not stop them.
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
             }

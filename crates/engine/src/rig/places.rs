@@ -79,8 +79,8 @@ impl PortPlaces {
         for port in &ports {
             speeds[port.port] = port.link_speed;
         }
-        // Before opening, because opening a port changes its interface: an owner who refuses
-        // must find everything unchanged.
+        // This check comes before opening, because opening a port changes its interface: if the owner
+        // refuses, the interface must be unchanged.
         let bound = plan.clone().bind_local_part(&speeds, &|port| self.is_here(port));
         let bound = match bound {
             Ok(bound) => bound,

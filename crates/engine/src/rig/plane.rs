@@ -75,7 +75,8 @@ impl DataPlane for TestRig {
         if !steered {
             self.resolve_neighbours(&self.sent_here().collect())?;
         }
-        // Noted before the receivers start, so that they recognise frames of earlier runs from the first one on.
+        // The earlier runs are noted before the receivers start, so that they recognise frames of earlier
+        // runs from the first one on.
         let earlier_runs = crate::recent_runs::remember_run(&self.run, self.key);
         for running in &mut self.running_ports {
             running.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
@@ -113,7 +114,7 @@ impl DataPlane for TestRig {
             let at = running.sample_sender(&mut sample)?;
             sent_by = sent_by.into_iter().chain(at).min();
         }
-        // Receivers at no later instant, so that no frame is counted as received but not as sent.
+        // Receivers switch at the same time or earlier, so that no frame is counted as received but not as sent.
         let mut latency = DelaySummary::default();
         for running in &mut self.running_ports {
             running.sample_receiver(&mut sample, &mut latency, sent_by)?;
@@ -162,8 +163,8 @@ impl DataPlane for TestRig {
         self.stop_senders();
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
-        // From here on the order matters: senders stop, then interfaces that answer for devices (their frames are not
-        // the test's), and receivers last, so that everything sent had its chance to arrive.
+        // From here on the order matters. Senders stop first. Then interfaces that answer for devices stop, because
+        // their frames are not part of the test. Receivers stop last, so that every sent frame can still arrive.
         self.running_ports.iter_mut().try_for_each(RunningPort::end_host)?;
         let sent = self.finish_senders(&mut result)?;
         let totals = self.totals_by_stream(&result, sent_elsewhere);
@@ -173,7 +174,7 @@ impl DataPlane for TestRig {
         for running in &mut self.running_ports {
             captured.extend(running.finish_captures());
         }
-        // A steered run has no end of its own to be stopped before.
+        // A steered run has no planned end.
         let interrupted = self.interrupted && self.steered_streams.is_none();
         let account =
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
@@ -205,7 +206,7 @@ impl TestRig {
     ) -> Result<Vec<account::PortOutcome>, Error> {
         let mut events = self.watcher.as_mut().map(PortWatcher::finish_watch).unwrap_or_default();
         let mut ports = Vec::with_capacity(self.running_ports.len());
-        // All at once: each may be waiting for frames and looks at its orders only then.
+        // All receivers stop at once: each may be waiting for frames and reads its orders only then.
         self.running_ports.iter().for_each(RunningPort::begin_finish_receiver);
         for (running, sent) in self.running_ports.iter_mut().zip(sent) {
             let received = running.finish_receiver(&self.clock, totals)?;

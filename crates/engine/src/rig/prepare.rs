@@ -30,7 +30,7 @@ pub(super) fn open_all(
             let opened = opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             opened.map(|port| (index, port))
         });
-        // All are joined before the first error is returned: the other ports are then restored.
+        // All threads are joined before the first error is returned, so that the other ports are restored.
         let outcomes: Vec<Result<(usize, OpenPort), Error>> = outcomes.collect();
         outcomes.into_iter().collect()
     })

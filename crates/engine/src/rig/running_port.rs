@@ -85,7 +85,7 @@ fn closing_thread() -> Builder {
 pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
     std::thread::scope(|scope| {
         for running in &mut *running_ports {
-            // Taken out, so that a thread owns each half and drops it there.
+            // The halves are taken out, so that each thread owns one half and drops it there.
             let tx = std::mem::replace(&mut running.tx, PortHalfState::Lost);
             let rx = std::mem::replace(&mut running.rx, PortHalfState::Lost);
             // If no thread can be started, the half is closed right here.
@@ -94,7 +94,7 @@ pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
         }
     });
     for running in running_ports {
-        // The captures of a completed run have ended already. Recorders come back when taps and receivers are gone.
+        // The captures of a completed run have ended already. Recorders return when taps and receivers are gone.
         running.taps.clear();
         running.captures.iter().for_each(PortCapture::abandon_capture);
     }
@@ -157,7 +157,7 @@ impl RunningPort {
     /// Ends the emulated interfaces. Only test frames are counted after this.
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
-        // The worker first, then the machine: `end` sends what is still pending on this thread.
+        // The worker ends first, then the machine: `end` sends the pending frames on this thread.
         let EndedWorker { work, fault } = host.quit_and_join()?;
         self.record_fault(PortPart::Interfaces, fault);
         let now = RealClock::new().now();
@@ -264,7 +264,7 @@ impl RunningPort {
         self.hold.switch_link(up)
     }
 
-    /// Holds those of these streams that this port sends; returns the next number of each.
+    /// Holds the given streams that this port sends; returns the next number of each.
     pub(super) fn hold_streams(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
         // A worker is not interrupted for streams of other ports.
         let mine = stream_numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
@@ -276,7 +276,7 @@ impl RunningPort {
         }
     }
 
-    /// Returns those of these streams that this port is sending.
+    /// Returns the given streams that this port is sending.
     pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<usize>, Error> {
         if !self.sends.iter().any(|stream| streams.contains(stream)) {
             return Ok(Vec::new());

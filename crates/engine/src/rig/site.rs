@@ -46,7 +46,7 @@ pub trait OwnerPermit: fmt::Debug + Send + Sync {
     fn allows_address(&self, address: IpAddr) -> bool;
 }
 
-/// What a run is about to do, for the check against the owner's permit.
+/// The planned actions of a run, for the check against the owner's permit.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitQuestion<'a> {
     /// The whole plan with its schedules, without streams that a steered run has removed.

@@ -37,7 +37,7 @@ impl TestRig {
     pub(super) fn switch_captures(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
         let mut here = ports.iter().filter(|port| self.places.is_here(**port));
-        // Checked first, so that an error starts or stops no capture at all.
+        // All ports are checked first, so that an error starts or stops no capture at all.
         let bare = here.find(|port| !captures.iter().any(|(of, _)| of == *port));
         if let Some(port) = bare.and_then(|port| self.plan.plan.ports.get(*port)) {
             let message = format!("port `{}` has no capture", port.name);
@@ -78,7 +78,7 @@ impl TestRig {
         self.steered_streams.as_deref_mut().unwrap_or_default()
     }
 
-    /// Returns those of these streams that are being sent.
+    /// Returns the given streams that are being sent.
     pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeSet<usize>, Error> {
         let mut sending = BTreeSet::new();
         for running in &mut self.running_ports {

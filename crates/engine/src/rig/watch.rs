@@ -40,7 +40,7 @@ impl PortWatcher {
         let mut logs = BTreeMap::new();
         for (port, site) in ports {
             let links = NamespaceLinks::open_in(&site.netns)?;
-            // Its own netlink socket for each port, in the namespace of the interface.
+            // Each port has its own netlink socket, in the namespace of the interface.
             let mut look = PortCheckState { port, index: site.index, links };
             let asked = RealClock::new().now();
             // An interface that the kernel does not show now cannot be compared later; it is not watched.
@@ -121,7 +121,7 @@ struct PortCheckState {
 }
 
 impl PortCheckState {
-    /// Asks the kernel for the state; `None` if it did not answer, which proves nothing about the interface.
+    /// Asks the kernel for the state; `None` if the kernel did not answer, which proves nothing about the interface.
     fn observe_link(&mut self) -> Option<LinkObservation> {
         match self.links.read_state(self.index) {
             Ok(state) => Some(LinkObservation::Present(PortState {

@@ -8,7 +8,7 @@
 use packetrig_stats::result::SentAhead;
 use packetrig_units::{MonoTime, Nanos};
 
-/// A frame may be this much nearer to those before it than planned: no sender and no device is more exact.
+/// A frame may be this much nearer to earlier frames than planned: no sender and no device is more exact.
 pub(crate) const SPACING_TOLERANCE: Nanos = Nanos::from_micros(500);
 /// Frames that were sent early and are further apart than this belong to different bursts.
 const BURST_SEPARATION: Nanos = Nanos::from_millis(10);
@@ -64,7 +64,7 @@ impl AheadLog {
 /// Detects frames that leave ahead.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AheadMeter {
-    /// Minimum lateness of a frame that keeps its distance from those before it.
+    /// Minimum lateness of a frame that keeps its distance from earlier frames.
     bar: Nanos,
     /// Due time of the last frame, if it left ahead.
     ahead: Option<MonoTime>,

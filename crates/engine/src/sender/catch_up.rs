@@ -44,7 +44,7 @@ impl CatchUp {
         self.lag.saturating_sub(made_good)
     }
 
-    /// Returns the instant up to which due frames may leave.
+    /// Returns the time up to which due frames may leave.
     pub(crate) fn schedule_time(&self, now: MonoTime) -> MonoTime {
         now - self.current_lag(now)
     }
@@ -73,7 +73,7 @@ impl CatchUp {
         let late_since = *self.late_since.get_or_insert(now);
         let slack = if now.since(late_since) > ALWAYS_LATE_AFTER { MAX_HOLD_UP } else { ON_TIME_TOLERANCE };
         if behind > lag + slack {
-            // The slack is made good at once. Only the rest is caught up slowly.
+            // The sender makes up for the slack at once. It catches up slowly only for the lateness beyond the slack.
             self.lag = behind.saturating_sub(slack);
             self.since = now;
         } else if lag == Nanos::ZERO {
@@ -84,7 +84,7 @@ impl CatchUp {
         self.stalls.record_lag(if is_on_time { Nanos::ZERO } else { behind }, now);
     }
 
-    /// Returns the periods in which it was behind.
+    /// Returns the periods in which the sender was behind.
     pub(crate) fn stall_events(&self) -> Vec<PortEvent> {
         self.stalls.events()
     }

@@ -42,7 +42,7 @@ impl StreamLane {
         Ok(Self {
             frames: StreamFrames::from_spec(&spec)?,
             end: timeline.total_frames().unwrap_or(u64::MAX),
-            // Only a time limit cuts a stream off. A number of frames is sent in full, however late.
+            // Only a time limit cuts a stream off. A stream with a number of frames is sent in full, however late.
             cutoff: limited.then(|| timeline.end_time()).flatten().map(|end| end + LATE_SENDING_GRACE),
             counts: StreamTxCounts::default(),
             before_start: (0, 0),
@@ -121,8 +121,8 @@ impl StreamLane {
             || self.frames.have_ended()
     }
 
-    /// Counts the unsent frames: those due by the stop, or all if the stream was not stopped.
-    /// Nothing is sent afterwards.
+    /// Counts the unsent frames: the frames due by the stop, or all if the stream was not stopped. No
+    /// frame is sent afterwards.
     pub(super) fn count_unsent_frames(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
         self.counts.is_sending = false;
         // Unsent frames of a segment are counted once: after a hold, the end of the run must not count them again.

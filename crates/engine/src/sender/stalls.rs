@@ -29,7 +29,7 @@ impl StallLog {
             self.extend_last(behind, now);
         } else if behind > STALL_THRESHOLD {
             self.is_open = true;
-            // Full: the last event covers the rest, which is too wide but misses nothing.
+            // The list is full: the last event covers all later ones, which is too wide but misses nothing.
             if self.events.len() == MAX_STORED_STALLS {
                 self.extend_last(behind, now);
             } else {

@@ -13,7 +13,7 @@ pub struct FaultChance {
 impl FaultChance {
     pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
 
-    /// Faults at these positions and no others.
+    /// Applies faults at these positions only.
     pub fn at_positions(positions: impl IntoIterator<Item = u64>) -> Self {
         Self { at: positions.into_iter().collect(), per_million: 0 }
     }

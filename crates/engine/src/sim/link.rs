@@ -25,7 +25,7 @@ pub struct LinkSpec {
     pub corrupt: FaultChance,
     /// Byte that is damaged, counted from the start, modulo the frame's length.
     pub corrupt_byte: usize,
-    /// Frames that are held until `hold_for` others have passed, at most [`MAX_HOLD_AT`].
+    /// Frames that are held until `hold_for` other frames have passed, at most [`MAX_HOLD_AT`].
     pub hold: FaultChance,
     /// Number of frames that pass a held one; see `hold`.
     pub hold_for: u32,
@@ -81,7 +81,7 @@ struct HeldFrame {
 pub(super) struct SimulatedLink {
     spec: LinkSpec,
     dice: SeededDice,
-    /// Time at which the line has sent all frames that entered.
+    /// Time at which the line has sent all frames that entered it.
     line_free: MonoTime,
     last_arrival: MonoTime,
     flights: BinaryHeap<Reverse<FrameFlight>>,
@@ -128,7 +128,8 @@ impl SimulatedLink {
             self.truth.lost.push(position);
             return;
         }
-        // Drawn even without jitter: enabling jitter must not move the other faults of the same seed.
+        // The random value is drawn even without jitter: enabling jitter must not move the other faults of
+        // the same seed.
         let jitter = Nanos::new(self.dice.draw_number_below(self.spec.jitter.as_u64().saturating_add(1)));
         // Frames on one line do not overtake each other; only `hold` reorders, so that a test can predict it.
         let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
@@ -155,7 +156,7 @@ impl SimulatedLink {
         self.count_overtaking_frame(arrival);
     }
 
-    /// Counts a frame that passes the held ones, and releases those that are due.
+    /// Counts a frame that passes the held frames, and releases the frames that are due.
     fn count_overtaking_frame(&mut self, arrival: MonoTime) {
         for held in &mut self.held {
             held.remaining = held.remaining.saturating_sub(1);
@@ -174,7 +175,7 @@ impl SimulatedLink {
 
     /// Gives the next frame that has arrived by `now` to `sink`, with its arrival time.
     pub(super) fn deliver_frame(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
-        // Held frames first: their deadline may lie before the next regular arrival.
+        // Held frames come first: their deadline may lie before the next regular arrival.
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
             let held = self.held.remove(first);
             self.schedule_arrival(held.buffer, held.deadline);
@@ -189,7 +190,7 @@ impl SimulatedLink {
         true
     }
 
-    /// Returns the next instant at which something happens by itself; not after `now` if it waits for the receiver.
+    /// Returns the next time at which the link acts by itself; never later than `now` if it waits for the receiver.
     pub(super) fn next_event(&self, now: MonoTime) -> Option<MonoTime> {
         let arrival = self.flights.peek().map(|Reverse((arrival, ..))| *arrival);
         let deadlines = self.held.iter().map(|held| held.deadline);

@@ -60,7 +60,8 @@ impl SimulationStage<'_> {
                     self.clock.advance_to(until);
                     return Ok(false);
                 }
-                // At least a nanosecond: a past event that nobody takes must not keep the loop at one instant forever.
+                // Time advances by at least a nanosecond: a past event that no step takes must not
+                // stop the loop's time.
                 Some(next) => self.clock.advance_to(next.max(now + Nanos::new(1))),
             }
         }
@@ -90,7 +91,7 @@ impl SimulationStage<'_> {
             // The links determine when to look again.
             round.busy |= receiver.receive_arrivals(now)? == NextStep::Busy;
         }
-        // A frame that could be taken now and was not: look again soon.
+        // A frame was ready now but was not taken: the loop looks again soon.
         let events = self.links.iter().filter_map(|link| link.lock_link().next_event(now));
         let events = events.map(|at| if at > now { at } else { now + RING_POLL_INTERVAL });
         round.next = events.chain(round.next).min();

@@ -105,6 +105,6 @@ fn tap_loss_becomes_event_and_caveat_naming_tap() {
     let texts: Vec<&str> = result.caveats.iter().map(|caveat| caveat.text.as_str()).collect();
     assert!(texts[0].contains("tap eth1-eth2") && texts[0].contains("lost 12 frames"), "{texts:?}");
     assert!(texts[0].contains("between 0.500 s and 0.600 s"), "{texts:?}");
-    assert!(texts[1].contains("does not tell what it lost after 0.500 s"), "{texts:?}");
+    assert!(texts[1].contains("reports no counts after 0.500 s"), "{texts:?}");
     assert!(result.caveats.iter().all(|caveat| caveat.doubt == CaveatKind::TapLost && !caveat.matters));
 }

@@ -36,7 +36,7 @@ impl SendingHalf {
     pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let mut counts = self.half.stream_counts();
         for counts in &mut counts {
-            // After an error the half itself does not know that it sends no more.
+            // After an error this half does not know that it has stopped sending.
             counts.is_sending &= !self.has_given_up;
         }
         counts

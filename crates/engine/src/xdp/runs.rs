@@ -36,7 +36,7 @@ struct RunLane {
     next: u64,
 }
 
-/// Cuts off runs in the order in which they are due.
+/// Forms runs in the order in which they are due.
 #[derive(Debug)]
 pub(super) struct RunCutter {
     lanes: Vec<RunLane>,
@@ -63,7 +63,7 @@ impl RunCutter {
         if due >= until {
             return None;
         }
-        // Taken out, so that the heap's top is the next frame of another stream.
+        // The lane is taken out, so that the heap's top is the next frame of another stream.
         self.due.pop();
         // A run ends before another stream's next frame: the program sends runs one after another, so a longer one
         // would delay that frame to its end.
@@ -102,7 +102,7 @@ fn run_length(
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }
-    // Frames of two streams may be due at the same time, which leaves none before the other.
+    // Frames of two streams may be due at the same time, and then no frame fits before the other stream's frame.
     let most = most.max(1);
     if matches!(template.spec().size, SizePattern::Fixed(_)) {
         return most;

@@ -62,7 +62,7 @@ impl FrameTx for SocketTx {
     fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
         self.socket.reap_slots();
         let counts = self.socket.counts();
-        // Read after the sender's counts: read before them, the interface would lack frames that
+        // The interface is read after the sender's counts: otherwise it would lack frames that
         // the sender counts already.
         let interface = self.meter.read_counters();
         let handed_over = counts.taken;

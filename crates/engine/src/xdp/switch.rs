@@ -69,7 +69,8 @@ impl StreamTx for SwitchTx {
     }
 
     fn steered_sender(&mut self) -> Option<&mut dyn SteeredSender> {
-        // Asked before the sender is armed. Only the sender of a socket can be steered, so the choice must be known.
+        // The choice is made before the sender is armed. Only the sender of a socket can be steered, so the
+        // choice must be known.
         self.adopt_socket();
         self.sender.steered_sender()
     }
@@ -143,7 +144,7 @@ impl HeldPort for XdpHold {
                 features,
                 Some("the interface, or the far end of its cable, does not accept them"),
             ),
-            // It does, or the kernel cannot be asked: then the far end's counters show whether frames arrive.
+            // The interface does, or the kernel cannot tell: then the far end's counters show whether frames arrive.
             _ => Ok(()),
         }
     }

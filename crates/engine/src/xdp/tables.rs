@@ -24,7 +24,7 @@ const MAX_SHAPES: usize = 1 << 17;
 #[derive(Debug, Default)]
 pub(super) struct CompiledTables {
     pub(super) tables: FrameTables,
-    /// By lane: the shape of each frame size.
+    /// Shapes of all frame sizes, by lane.
     pub(super) shapes: Vec<BTreeMap<FrameSize, u32>>,
 }
 

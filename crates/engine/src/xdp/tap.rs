@@ -1,7 +1,8 @@
 //! Listens at an interface through XDP, for captures at rates that the kernel's own receive path does not reach.
 //!
-//! The filter runs before the rings, so an unwanted frame costs next to nothing and goes on to the kernel's stack.
-//! Captured frames end here, unless the user wants them to go on. Nothing is locked or made quiet.
+//! The filter runs before the rings, so an unwanted frame costs next to nothing and goes on to the kernel's
+//! stack. Captured frames end here, unless the user wants them to go on. This tap neither locks the interface
+//! nor makes it quiet.
 //!
 //! Invariant: a frame is given if and only if the filter accepts it.
 

@@ -31,7 +31,7 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Time ahead for which the program has its work.
+/// The program gets its work this long in advance.
 const RUN_LEAD_TIME: Nanos = Nanos::from_millis(20);
 /// Interval at which runs are planned and counters read.
 const RUN_PLAN_INTERVAL: Nanos = Nanos::from_millis(1);
@@ -79,7 +79,7 @@ pub struct LiveSender {
     /// Due times of the runs that the program has not begun, the oldest first.
     waiting: VecDeque<MonoTime>,
     peaks: SendingPeakMeter,
-    /// Time at which the counters were read last.
+    /// Time of the last reading of the counters.
     looked_at: MonoTime,
 }
 
@@ -145,7 +145,7 @@ impl LiveSender {
 
     /// Returns the end of the grant: the program in the kernel may get frames that are due before this time.
     fn compute_grant_end(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
-        // A lease that ends sooner limits the grant: nothing is due after it.
+        // A lease that ends sooner limits the grant: no frame is due after the lease.
         let until = match self.gate.remaining_time() {
             None => now.max(start) + RUN_LEAD_TIME,
             Some(left) => now + left.min(MAX_AHEAD),
@@ -197,7 +197,7 @@ impl LiveSender {
             let frames = counts.frames - counted.frames;
             let bytes = counts.bytes.saturating_sub(counted.bytes);
             if frames > 0 {
-                // The program may be writing its counters: the time may still be that of the frame before.
+                // The program may be writing its counters: the time may still belong to the frame before.
                 let at = MonoTime::from_nanos(counts.last_ns).min(now).max(start);
                 self.series[lane].add_frames(start, at, frames, bytes);
                 sent += frames;

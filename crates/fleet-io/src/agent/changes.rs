@@ -1,6 +1,6 @@
 //! Performs changes to a steered run on the data plane.
 //!
-//! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
+//! A change that cannot be made ends nothing; the next sample finds a worker that died.
 
 use super::{AgentShell, NodePlan, require_part};
 use crate::blame::fault_of;
@@ -72,7 +72,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
     /// this node's are set.
     fn accept_change(&mut self) -> Result<(), NodeFault> {
         let own = require_part(&mut self.plan)?;
-        // Without a proposal the change left the plan as it is: no stream is new, and no clock.
+        // Without a proposal the change left the plan as it is: there are no new streams and no new clocks.
         if !own.plan.accept_proposal() {
             return Ok(());
         }

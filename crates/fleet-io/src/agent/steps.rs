@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn prepare_run(&mut self, preparation: &RunPreparation) -> AgentEvent {
-        // On one machine the preparation is the user's own, so nothing is taken out of it.
+        // On one machine the user's own preparation is used, so nothing is taken out of it.
         let own = match (&mut self.membership, self.agent.head()) {
             (Some(member), Some(head)) => match member.prepare_run(head, preparation) {
                 Ok(own) => own,
@@ -35,7 +35,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         match prepared {
             Ok((plane, ports)) => {
                 self.plane = Some(plane);
-                // These ports have new receivers: those of the run before ended with their plane.
+                // These ports have new receivers: the receivers of the earlier run ended with its plane.
                 self.is_armed = false;
                 self.report_every = own.say_every.min(MAX_SAMPLE_INTERVAL);
                 AgentEvent::Prepared(ports)
@@ -64,8 +64,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
         {
             return Err(error.to_fault());
         }
-        // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the controller gets it before it
-        // confirms a start.
+        // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the
+        // controller gets the fit before it confirms a start.
         let clock = self.membership.as_mut().and_then(NodeMembership::compare_clocks);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
             self.post_to_controller(MessageBody::Clock(head, Box::new(clock)));

@@ -25,7 +25,7 @@ fn is_unicast_and_unreserved(at: &SocketAddr) -> bool {
     let ip = at.ip().to_canonical();
     let is_many = match ip {
         IpAddr::V4(four) => four.is_broadcast() || four.is_multicast(),
-        // IPv6 has no broadcast; multicast takes its place (RFC 4291, 2).
+        // IPv6 has no broadcast and uses multicast instead (RFC 4291, 2).
         IpAddr::V6(six) => six.is_multicast(),
     };
     !is_many && !ip.is_unspecified() && at.port() >= FIRST_FREE_PORT

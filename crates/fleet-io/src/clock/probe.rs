@@ -9,7 +9,7 @@
 //! Big-endian; times are nanoseconds of the controller's monotonic clock. A question has the number of its node's key instead of
 //! the first and zero instead of the second.
 //!
-//! Each node has a key of its own, made of the controller's and the node's name: the key of one node cannot move the clock of another.
+//! Each node has its own key, made of the controller's key and the node's name: the key of one node cannot move the clock of another.
 
 use hmac::{Hmac, KeyInit, Mac};
 use packetrig_fleet::message::ClockKey;
@@ -69,7 +69,7 @@ impl ClockProbe {
     }
 }
 
-/// The number of the key with which a question claims to be sealed. Nothing is verified yet.
+/// The number of the key that sealed the question, as the question claims. The seal has not been checked yet.
 pub(super) fn parse_key_number(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; CLOCK_PROBE_BYTES] = bytes.try_into().ok()?;
     let is_question = bytes[..8] == CLOCK_QUESTION_MAGIC;
@@ -87,10 +87,10 @@ pub(super) fn key_number(node: &NodeName) -> u64 {
     Sha256::digest(node.0.as_bytes()).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The key with that number, of those of a controller.
+/// Finds a controller's key with this number.
 pub(super) fn derive_numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
     let mut text = *b"packetrig clock 1 ........";
-    // The text keeps these keys apart from anything else that may be sealed with the controller's key.
+    // The text makes these keys different from all other keys that are made of the controller's key.
     text[18..].copy_from_slice(&key_number.to_be_bytes());
     ClockKey(seal_mac(controller, &text).finalize().into_bytes().into())
 }

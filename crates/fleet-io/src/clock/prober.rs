@@ -1,8 +1,8 @@
 //! The node's side: asks the controller's clock again and again during a run.
 //!
-//! First a quick series, so that a run can be armed at once; then a probe every quarter of a second, so that the drift
-//! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. The timeout
-//! for an answer grows until one comes, so that a distant controller can be compared with, too.
+//! A quick series comes first, so that a run can be armed at once. Then a probe follows every quarter of a second, so that
+//! the drift between the clocks is seen. All addresses of the controller are tried; the fastest one is kept. The timeout
+//! for an answer grows until an answer comes, so that a distant controller can be compared with, too.
 
 use super::probe::{CLOCK_PROBE_BYTES, ClockProbe};
 use crate::agent::now;
@@ -51,7 +51,7 @@ struct ProberState {
 
 impl ProberShared {
     fn lock_prober_state(&self) -> MutexGuard<'_, ProberState> {
-        // No panic can leave it half changed: it is consistent between any two statements.
+        // A panic cannot leave the value half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,7 +79,7 @@ impl ClockProber {
     /// The fit after a last quick series; waits for that, `within` at most.
     pub fn measure_final_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
-        // The node's result waits for this series, and the probes of the whole run are there already.
+        // The node's result waits for this series only: the probes of the whole run are complete already.
         state.burst = FIRST_SERIES_PROBES / 4;
         state.is_settled = false;
         drop(state);
@@ -93,7 +93,7 @@ impl Drop for ClockProber {
         self.shared.lock_prober_state().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Its result is not needed any more.
+            // The result is not needed any more.
             drop(thread.join());
         }
     }
@@ -129,14 +129,14 @@ impl ClockAsking<'_> {
             if state.over {
                 return;
             }
-            // Without a wanted series the wait has ended after a quarter of a second: then one probe is due.
+            // If no series is wanted, the wait took a quarter of a second: now one probe is due.
             burst = std::mem::take(&mut state.burst).max(1);
         }
     }
 
     /// The controller's address that answers fastest. Asks until one answers.
     fn choose_address(&mut self) -> Option<UdpSocket> {
-        // An address that this machine has no route to fails at `connect` and is left out.
+        // An address without a route from this machine fails at `connect` and is left out.
         let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect_socket(*to)).collect();
         let mut timeout = FIRST_TIMEOUT;
         while !self.shared.lock_prober_state().over {
@@ -153,12 +153,12 @@ impl ClockAsking<'_> {
             if let Some((_, index)) = best {
                 return sockets.into_iter().nth(index);
             }
-            // An address may answer at once that nothing listens there (ECONNREFUSED);
-            // without a pause the loop would not wait.
+            // An address may report at once that no program listens (ECONNREFUSED); without a pause the loop
+            // would not wait.
             std::thread::sleep(FIRST_TIMEOUT);
             timeout = (timeout * 2).min(MAX_ANSWER_TIMEOUT);
             for socket in &sockets {
-                // The chosen socket keeps its timeout: later probes travel as far as this one.
+                // The chosen socket keeps its timeout, because later probes take the same path.
                 socket.set_read_timeout(Some(timeout)).ok()?;
             }
         }

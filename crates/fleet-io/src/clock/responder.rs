@@ -83,16 +83,17 @@ fn answer_probes(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
     let mut bytes = [0; 128];
     while !over.load(Ordering::Acquire) {
         let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
-        // Before the seal is checked: the check's time lies between `heard` and `answered` and does not count as travel time.
+        // The time is taken before the seal is checked: the check lies between `heard` and `answered`, so it
+        // does not count as travel time.
         let heard: MonoTime = now();
-        // The key is made anew for each question: the responder needs no list of nodes.
+        // The key is computed for each question, so the responder needs no list of nodes.
         let Some(key_number) = parse_key_number(&bytes[..length]) else { continue };
         let key = &derive_numbered_key(key, key_number);
         if let Some(ClockProbe::Question { number, .. }) =
             ClockProbe::from_sealed_bytes(&bytes[..length], key)
         {
             let answer = ClockProbe::Answer { number, heard, answered: now() };
-            // A probe whose answer cannot be sent is lost, as on the network.
+            // If the answer cannot be sent, the probe is lost, as on the network.
             drop(socket.send_to(&answer.to_sealed_bytes(key), from));
         }
     }

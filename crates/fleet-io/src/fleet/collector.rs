@@ -34,7 +34,7 @@ const SEGMENT_BATCH_BYTES: usize = 16 << 20;
 
 /// Permanent store of segments.
 pub trait ResultStore: Send {
-    /// Stores segments; storing one again does no harm. An error of one does not concern the others.
+    /// Stores segments; storing a segment twice does no harm. An error with one segment does not affect the others.
     fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
     /// Returns whether this run has ended here: results that come late belong to it.
     fn knows_run(&self, run: &RunId) -> bool;
@@ -52,7 +52,7 @@ pub struct ReceivedSegment {
 pub struct StoredBatch {
     /// One for each segment, in order.
     pub outcomes: Vec<Result<(), ResultStoreError>>,
-    /// New state of each part of a run to which they belong.
+    /// New state of each part of a run that got segments.
     pub parts: Vec<StoredPart>,
 }
 
@@ -68,15 +68,13 @@ pub enum ResultStoreError {
 /// Part of a node in an attempt of a run, as far as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredPart {
+    /// The first number that is not stored; the node may delete all segments below it.
     pub node: NodeName,
-    /// The run, the attempt, and the first number that is not stored. The node may delete the segments below it.
     pub mark: StoredWatermark,
     pub contents: PartContents,
-    /// A sentence about a result that came after its run's report: the report was written again with it.
     pub completed: Option<String>,
 }
 
-/// Contents of a part that is stored to its end; empty before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartContents {
     /// The node's result, when all of it is stored and it reached its end.
@@ -162,7 +160,7 @@ impl SegmentCollector {
         store: Box<dyn ResultStore>,
         others: OtherRuns<R>,
     ) -> Result<Self, Error> {
-        // Without a bound: the collector must not wait for a reader, which may be between two runs.
+        // The channel is unbounded: the collector must not wait for a reader, which may be between two runs.
         let (event_sender, events) = unbounded();
         let (wanted, wanted_runs) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
@@ -178,7 +176,7 @@ impl SegmentCollector {
 
     /// Takes in results of this run from now on.
     pub(super) fn read_run(&self, run: &RunId) {
-        // If the thread has ended, the collector is being dropped: nothing is read any more.
+        // If the thread has ended, the collector is being dropped: no result is read any more.
         best_effort(self.wanted.send(run.clone()));
     }
 
@@ -233,7 +231,7 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
     let mut within = END_CHECK_INTERVAL;
     while deliveries.len() < MAX_TOGETHER && bytes < SEGMENT_BATCH_BYTES {
         let Some(delivery) = incoming.receive_segment(within) else { break };
-        // Checked before the next one, so a batch exceeds its bound by one segment at most.
+        // This is checked before the next segment, so a batch exceeds its bound by at most one segment.
         bytes += delivery.body.len();
         deliveries.push(delivery);
         within = Nanos::ZERO;
@@ -260,7 +258,7 @@ fn refused_segments<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
     events
 }
 
-/// Stores segments together and confirms those that are stored, or never will be.
+/// Stores segments together. Confirms the segments that are stored or can never be stored.
 fn store_together<I: ResultInlet>(
     incoming: &mut I,
     store: &mut dyn ResultStore,
@@ -278,7 +276,8 @@ fn store_together<I: ResultInlet>(
     let mut finished = Vec::new();
     let mut finished_tokens = Vec::new();
     for ((ReceivedSegment { id, .. }, token), outcome) in segments.into_iter().zip(tokens).zip(outcomes) {
-        // Not confirmed: the fabric delivers it again. An unreadable segment is confirmed, or it would come for ever.
+        // The segment is not confirmed, so the fabric delivers it again. An unreadable segment is confirmed:
+        // otherwise it would come for ever.
         if let Err(ResultStoreError::ForNow(error)) = outcome {
             events.push(CollectorEvent::Trouble(format!("part {id} of the results was not stored: {error}")));
         } else {
@@ -286,7 +285,7 @@ fn store_together<I: ResultInlet>(
             finished_tokens.push(token);
         }
     }
-    // After the store: a crash in between costs a second delivery, and no result.
+    // This comes after the store: a crash in between causes a second delivery, but loses no result.
     let confirmed = incoming.confirm_all(finished_tokens);
     events.extend(confirmed_events(finished, confirmed, parts));
     events
@@ -303,7 +302,7 @@ fn confirmed_events(
     let mut stored = BTreeSet::new();
     for ((id, outcome), confirmed) in finished.into_iter().zip(confirmed) {
         match (confirmed, outcome) {
-            // It is stored, but the fabric may deliver it again. Storing it twice does no harm.
+            // The segment is stored, but the fabric may deliver it again. Storing it twice does no harm.
             (Err(error), _) => {
                 events.push(CollectorEvent::Trouble(format!(
                     "part {id} of the results was stored, but not confirmed: {error}"

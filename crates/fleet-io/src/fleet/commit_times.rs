@@ -1,5 +1,5 @@
-//! Times in which the nodes of a controller's latest runs acknowledged a commit. The first run of a controller has only the round trip of
-//! an idle fleet, and its start is put off by the usual lead. Later runs have measured times.
+//! Times that the nodes of a controller's latest runs needed to acknowledge a commit. The first run of a controller knows only the round
+//! trip of an idle fleet, so its start uses the normal lead time. Later runs use measured times.
 //!
 //! A lead that turns out too short costs another attempt with twice the lead, and no run.
 
@@ -49,8 +49,8 @@ impl CommitTimes {
         let beyond_guard =
             Nanos::new(slowest.as_u64().saturating_mul(COMMIT_TIME_FACTOR)).max(MIN_START_MARGIN);
         let lead = limits.lead.min(limits.guard + beyond_guard);
-        // Arming is one round of messages, on machines as busy as they are now. Where commits are known it need not stand for
-        // three rounds.
+        // Arming is one round of messages, on machines that are as busy as now. If commit times are known,
+        // arming need not stand for three rounds.
         RunLimits { lead, arming_rounds: 2, ..limits }
     }
 }

@@ -63,7 +63,7 @@ impl RunResultStore {
         F::Incoming: 'static,
     {
         let mut fleet = FleetExecutor::become_controller(fabric, config)?;
-        // An earlier controller may have died between storing a result and confirming it: its node would keep the result for ever.
+        // An earlier controller may have died between storing and confirming a result: its node would keep this result for ever.
         fleet.confirm_stored(&|node, run, attempt| self.stored_below(node, run, attempt));
         Ok(fleet)
     }
@@ -79,7 +79,8 @@ where
         begin_run(&self.store, self.fleet.controller(), options, document, size)
     }
 
-    /// Takes the nodes of a run, and ends the runs that earlier controllers left on them; returns the reports of those runs.
+    /// Takes the nodes of a run, and ends the runs that earlier controllers left on them; returns the reports
+    /// of these ended runs.
     pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
@@ -98,10 +99,10 @@ where
         RunEnding { fleet: &mut self.fleet, store: &self.store, operator: self.operator.as_ref() }
     }
 
-    /// Names the other unfinished runs: nothing ends them until their nodes are needed or the user asks for it.
+    /// Names the other unfinished runs: they end only when their nodes are needed or when the user requests it.
     fn report_unfinished_runs(&mut self) -> Result<(), Error> {
         let unfinished = self.store.unfinished_runs()?;
-        // One look is enough here: it is only a remark, and a longer one would delay the run.
+        // One look is enough here: the result is only a remark, and a longer look would delay the run.
         let at_work = self.at_work(&unfinished, &|| false)?;
         for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
             self.operator.remark(format_args!(
@@ -112,7 +113,8 @@ where
         Ok(())
     }
 
-    /// Selects the runs whose controller may still write their report; a controller that is not known to be dead counts as at work.
+    /// Selects the runs with a controller that may still write their report. A controller counts as running
+    /// unless it is known to be dead.
     fn at_work(
         &mut self,
         unfinished: &[UnfinishedRun],
@@ -125,7 +127,7 @@ where
         Ok(theirs.map(|left| left.run.clone()).collect())
     }
 
-    /// Ends every run with a dead controller; returns the reports of those in this catalogue.
+    /// Ends every run with a dead controller; returns the reports of the runs in this catalogue.
     pub fn end_unfinished_runs(&mut self, on_event: RunEventCallback<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.store.unfinished_runs()?;
@@ -148,7 +150,8 @@ where
             }
         }
         for record in self.fleet.unfinished_records()? {
-            // Only runs of other catalogues: those of this one keep their record until their report is written.
+            // Only runs of other catalogues are listed: runs of this catalogue keep their record until their
+            // report is written.
             if !unfinished.iter().any(|left| left.run == record.head.run) {
                 self.release_nodes_of_unfinished_run(&record, on_event)?;
             }
@@ -177,7 +180,7 @@ where
         };
         self.operator
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
-        // The nodes are given back also if this fails.
+        // The nodes are given back even if this fails.
         let ended = self.run_ending().end_and_report_run(left, record, elsewhere, on_event);
         self.fleet.return_node_leads();
         ended
@@ -196,12 +199,12 @@ where
         self.operator.remark(format_args!(
             "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
         ));
-        // Nodes that other controllers lead by now were released by those.
+        // Other controllers already lead some of the nodes: these controllers have released them.
         let mut nodes: BTreeSet<_> = record.all_nodes().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
         let leftover = LeftoverRun { record: record.clone(), nodes };
         let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
-        // Given back also if that failed: otherwise these nodes stay led by a controller that does nothing with them.
+        // The nodes are given back after a failure, too: otherwise an idle controller would keep them.
         let is_last = self.fleet.release_nodes(&leftover, user);
         self.fleet.return_node_leads();
         if is_last? {

@@ -51,7 +51,7 @@ where
 {
     /// Drops a run that no node has received.
     pub(super) fn drop_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
-        // Giving up works on the current run, so this run is made the current one first.
+        // Giving up acts on the current run, so this run becomes the current one first.
         self.store.resume_run(&left.run)?;
         self.abandon_run()
     }
@@ -89,7 +89,7 @@ where
         if leftover.is_unfinished() {
             self.operator.remark(format_args!("run {run} was left unfinished by its controller: ending it"));
         }
-        // No other controller has taken one of its nodes, so the run ends here as a whole, with its report.
+        // No other controller has taken a node of this run, so the whole run ends here, with its report.
         if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
             return self.end_and_report_run(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }
@@ -98,7 +98,8 @@ where
         if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(None);
         }
-        // Earlier controllers released the other nodes. Their counts come from their spools without being asked for.
+        // Earlier controllers released the other nodes. The counts of these nodes come from their spools
+        // without a request.
         let Some(left) = &left else { return self.fleet.close_record(run).map(|()| None) };
         let elsewhere = leftover.record.all_nodes().into_iter().collect();
         self.end_and_report_run(left, leftover.record.clone(), elsewhere, on_event)
@@ -120,7 +121,7 @@ where
         let unfinished = self.store.resume_run(&left.run)?;
         let RunEndingState { options, .. } = parse_begun_run(&unfinished)?;
         let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
-        // Segments that an earlier controller stored are not asked for again.
+        // Segments that an earlier controller stored are not requested again.
         let on_hand = self.store.read_stored_parts(&record);
         let inherited = InheritedRun { record, elsewhere, on_hand };
         let ended = self.fleet.end_inherited_run(inherited, &unfinished.plan, &options, user)?;
@@ -128,7 +129,7 @@ where
         let reading =
             PlanParseOptions { seed: options.terms.seed, fleet: true, ..PlanParseOptions::default() };
         let document = PlanDocument::read_text(unfinished.plan, reading)?;
-        // An error means that nothing ran, so there is nothing to report.
+        // An error means that no run took place, so there is nothing to report.
         let Ok(mut report) = ended.into_report(document.plan()) else {
             return self.abandon_run().map(|()| None);
         };

@@ -39,16 +39,15 @@ pub enum FetchError {
     #[error("{0}")]
     Refused(String),
     /// The node does not answer.
-    #[error(
-        "the node does not answer; the part that was fetched is kept, and the next attempt continues there"
-    )]
+    #[error("the node does not answer; the fetched part is kept, and the next attempt continues after it")]
     Silent,
     /// The user has interrupted the fetch.
-    #[error("interrupted; the part that was fetched is kept, and the next attempt continues there")]
+    #[error("interrupted; the fetched part is kept, and the next attempt continues after it")]
     Interrupted,
     /// The fetched bytes are not those of the node's file.
     #[error(
-        "the fetched capture has another hash than the file on the node, and was removed; fetch it again"
+        "the hash of the fetched capture differs from that of the file on the node, so it was removed; \
+        fetch it again"
     )]
     Differs,
     #[error(transparent)]
@@ -147,7 +146,7 @@ impl<'a> CaptureFetch<'a> {
             private_files::write_file(&note, text).map_err(file_error(&note))?;
         }
         let file = private_files::open_or_create(&part).map_err(file_error(&part))?;
-        // A part that is too long is cut at the end; the hash decides whether the rest is right.
+        // A part that is too long is cut at the end; the hash then shows whether the remaining bytes are right.
         let done = file.metadata().map_err(file_error(&part))?.len().min(identity.size);
         let progress = FetchProgress { resumed_at: done, done, size: identity.size };
         Ok(Self { node, capture, identity, part, note, file, progress, asked: VecDeque::new() })
@@ -174,7 +173,7 @@ impl<'a> CaptureFetch<'a> {
                 if failures == MAX_UNANSWERED_QUESTIONS {
                     return Err(FetchError::Silent);
                 }
-                // Answers come in order: after a lost one, everything that is outstanding is asked for again.
+                // Answers come in order: after a lost answer, all missing ranges are requested again.
                 self.asked.clear();
                 waits_until = now() + ANSWER_TIMEOUT;
             }
@@ -183,7 +182,7 @@ impl<'a> CaptureFetch<'a> {
     }
 
     fn request_ranges(&mut self) -> Result<(), FetchError> {
-        // Only the last range is shorter than the others, so the number of ranges gives the next offset.
+        // Only the last range is shorter, so the number of ranges gives the next offset.
         let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(MAX_RANGE_BYTES);
         while self.asked.len() < MAX_RANGES_AHEAD && offset < self.progress.size {
             let number = self
@@ -199,7 +198,7 @@ impl<'a> CaptureFetch<'a> {
     fn take_answer(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
         let Some((number, offset)) = self.asked.front().copied() else { return Ok(false) };
         if answer.number != number {
-            // The answer to a question that was given up, or one that came after a lost answer.
+            // This answers a request that was given up, or it came after a lost answer.
             return Ok(false);
         }
         let identity = answer.outcome.map_err(FetchError::Refused)?;
@@ -209,10 +208,10 @@ impl<'a> CaptureFetch<'a> {
                 "the capture has changed on the node; fetch it again".to_owned(),
             ));
         }
-        // Ranges are written in order: the next attempt takes the length of the part for what has come.
+        // Ranges are written in order: the next attempt treats the length of the part as the number of received bytes.
         self.file.write_all_at(bytes, offset).map_err(file_error(&self.part))?;
         self.asked.pop_front();
-        // Advanced only after the write: this is what the next attempt may rely on.
+        // The offset advances only after the write: the next attempt relies on it.
         self.progress.done = offset + whole;
         Ok(true)
     }
@@ -231,10 +230,10 @@ impl<'a> CaptureFetch<'a> {
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
         } else {
-            // Nothing shows which of its ranges is wrong, so all of them have to come again.
+            // The wrong range is unknown, so all ranges have to come again.
             fs::remove_file(&self.part).map_err(file_error(&self.part))?;
         }
-        // A note without its part has no meaning: one that stays does no harm.
+        // A note without its part has no meaning, so a leftover note does no harm.
         best_effort(fs::remove_file(&self.note));
         if is_same { Ok(()) } else { Err(FetchError::Differs) }
     }

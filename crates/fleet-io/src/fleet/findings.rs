@@ -1,7 +1,7 @@
 //! Limits the findings that a run reports: each once, and a limited number for each node.
 //!
-//! Parts of them come from nodes. Without a limit for each node, one node could use up the whole report, and the
-//! findings about others would be missing.
+//! Parts of findings come from nodes. Without a limit for each node, one node could fill the whole report,
+//! and findings about other nodes would be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ impl ReportedFindings {
     /// Returns whether this is to be reported: it is new, and its node has not reached its limit.
     pub(super) fn admit_finding(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(named_node(text).to_owned()).or_default();
-        // In this order: texts beyond the limit must not fill the memory either.
+        // The order matters: texts beyond the limit must not fill the memory either.
         let is_admitted = *count < MAX_FINDINGS_PER_NODE && self.reported.insert(text.to_owned());
         *count += usize::from(is_admitted);
         is_admitted

@@ -19,7 +19,7 @@ const MAX_TROUBLES: usize = 8;
 pub struct GatheredResults {
     /// Results that are still on nodes.
     pub left: Vec<UncollectedPart>,
-    /// Reasons why something is left, as far as they are known.
+    /// Known reasons why results are left.
     pub troubles: BTreeSet<String>,
 }
 
@@ -28,8 +28,8 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Takes in results that nodes still have of runs that have ended, until they have none, nothing has come for this long, or
-    /// `goes_on` returns false.
+    /// Collects the results of ended runs that nodes still have. It ends when they have none, when nothing
+    /// has come for this long, or when `goes_on` returns false.
     pub fn gather_results(
         &mut self,
         timeout: Nanos,
@@ -42,29 +42,29 @@ where
             while let Some(news) = self.collector.next_event() {
                 let arrival = match news {
                     CollectorEvent::Stored(arrival) => arrival,
-                    // The fabric delivers again what could not be stored.
+                    // The fabric delivers unstored segments again.
                     CollectorEvent::Trouble(text) => {
                         if troubles.len() < MAX_TROUBLES {
                             troubles.insert(text);
                         }
                         continue;
                     }
-                    // Refused segments do not come again, so there is nothing to wait for.
+                    // Refused segments do not come again, so the loop does not wait for them.
                     CollectorEvent::Refused { .. } => continue,
                 };
                 if let Some(completed) = arrival.completed.clone() {
                     on_completed(completed);
                 }
-                // A node that misses it gets it with the next collection.
+                // A node that misses this message gets it with the next collection.
                 best_effort(self.endpoint.post_message(&arrival.node, MessageBody::Stored(arrival.mark)));
                 // Nodes are sending, so the wait begins anew.
                 until = now() + timeout;
             }
-            // Hellos say what each node still keeps.
+            // Hellos list the results that each node still keeps.
             self.ask_all_nodes()?;
             let left: Vec<UncollectedPart> = self.members.uncollected_parts().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
-                // Everything was stored at last: earlier troubles are resolved.
+                // Everything is stored now, so earlier faults are resolved.
                 if left.is_empty() && self.collector.is_drained() {
                     troubles.clear();
                 }

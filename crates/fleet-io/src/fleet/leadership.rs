@@ -1,4 +1,4 @@
-//! This process as a controller: its record, which a thread keeps fresh, and the leads of nodes, which it gives back at the end.
+//! This process as a controller. A thread refreshes its record. It takes the leads of nodes and gives them back at the end.
 //!
 //! Invariant: the record is refreshed until the term is lost or left, and never after. A refresh is one write, however many nodes are
 //! led. A lead that may be this controller's is either held, or giving it back is tried until it works.
@@ -42,7 +42,7 @@ struct LeadershipState {
 
 impl LeadershipShared {
     fn lock_leadership(&self) -> MutexGuard<'_, LeadershipState> {
-        // No panic can leave it half changed: it is consistent between any two statements.
+        // A panic cannot leave the value half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -55,7 +55,7 @@ impl LeadershipShared {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
             leads.read_and_give_back(records, &self.controller)?;
-            // Removed only now: after a failure the entry stays for the next attempt.
+            // The entry is removed only now: after a failure it stays for the next attempt.
             doubtful.pop();
         }
         Ok(())
@@ -72,11 +72,12 @@ impl FleetLeadership {
         let controller = me.controller.clone();
         let key = TermRecord::record_key(&controller);
         let record = ControllerTerm::first_record(me, clock::wall_clock_ns());
-        // The term counts from before the write, so that it ends here no later than others believe.
+        // The term counts from before the write, so that it ends on this machine no later than others assume.
         let asked = now();
         let revision = match records.create_record(&key, &StoredRecord::encode_value(&record)) {
             Ok(revision) => revision,
-            // This controller's own record: it was written, and the answer was lost. No other controller has this name.
+            // This is the controller's own record: the write succeeded, but its answer was lost. No other
+            // controller has this name.
             Err(fabric::Error::Exists(_)) => records.get_record(&key)?.map_or(0, |found| found.revision),
             Err(error) => return Err(error.into()),
         };
@@ -91,7 +92,7 @@ impl FleetLeadership {
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Adds leads that were taken: they are given back when the leadership ends. They replace earlier leads of the same nodes.
+    /// Adds new leads, which are given back when the leadership ends. They replace earlier leads of the same nodes.
     pub(super) fn add_leads(&self, leads: Vec<OwnLead>) {
         let mut state = self.shared.lock_leadership();
         state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
@@ -121,7 +122,7 @@ impl FleetLeadership {
         }
     }
 
-    /// Gives back leads that could not be given back before: a new claim must not be taken for an old one.
+    /// Gives back leads that could not be given back before: otherwise a new claim could be mistaken for an old one.
     pub(super) fn release_doubtful_leads<R: RecordStore>(
         &self,
         records: &mut R,
@@ -145,7 +146,7 @@ impl Drop for FleetLeadership {
         self.shared.lock_leadership().leaves = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Leads that could not be given back may be taken over once the record is stale.
+            // Other controllers may take over the remaining leads once this controller's record is stale.
             drop(thread.join());
         }
     }
@@ -163,18 +164,19 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             let leads = std::mem::take(&mut state.leads);
             let is_lost = state.term.is_lost();
             drop(state);
-            // Leads that stay are taken over by another controller once this one's record is stale.
+            // Another controller takes over the remaining leads once this controller's record is stale.
             best_effort(shared.release_doubtful_leads(&mut records));
             end_term(&mut records, key, leads, is_lost);
             return;
         }
         if state.term.is_lost() {
-            // Another controller has this one's term: nothing may be written any more. The leads are given back when this is dropped.
+            // Another controller has taken over this term: this controller may write nothing any more. The
+            // leads are given back when this value is dropped.
             drop(shared.changed.wait_while(state, |state| !state.leaves));
             continue;
         }
         if let Some((revision, record)) = state.term.due_refresh(now()) {
-            // Without the lock: the store may take its time, and `may_commit` must not wait for it.
+            // This runs without the lock: the store may be slow, and `may_commit` must not wait for it.
             drop(state);
             let answer = records.replace_record(key, revision, &StoredRecord::encode_value(&record));
             // A stale revision may be this controller's own, from a write that lost its answer: the record decides.

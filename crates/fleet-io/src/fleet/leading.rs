@@ -1,4 +1,4 @@
-//! Takes and gives back the nodes that this controller leads: those of its run, all together.
+//! Takes and gives back the nodes that this controller leads: all nodes of its run together.
 //!
 //! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes, it has no lead,
 //! so two controllers cannot block each other.
@@ -27,7 +27,7 @@ use std::thread;
 
 /// A claim fails after this many failures of the records.
 const MAX_RECORD_FAILURES: u32 = 3;
-/// Wait for nodes after which places for the plan's ports are looked for again: other nodes may have joined.
+/// Wait for nodes after which packetrig searches places for the plan's ports again: other nodes may have joined.
 const PLACE_SEARCH_RETRY_WAIT: Nanos = Nanos::from_secs(3);
 /// Checks for a refresh of the own record before the attempt fails: together longer than one refresh without an answer and the next one.
 const MAX_REFRESH_CHECKS: u32 = 100;
@@ -51,7 +51,7 @@ pub enum HeldNodesDecision {
 /// Decides what to do about nodes that other controllers lead.
 pub type BlockedNodesDecision<'a> = &'a mut dyn FnMut(&HeldNodes) -> HeldNodesDecision;
 
-/// The leads that were taken, and in which epoch.
+/// The leads that were taken, and their epoch.
 pub(super) struct ClaimedNodes {
     pub(super) epoch: u64,
     pub(super) leads: Vec<OwnLead>,
@@ -63,8 +63,8 @@ where
     F::Incoming: 'static,
 {
     /// Finds a place for every port of the plan and takes the leads of those nodes. Returns the runs that have to be ended on them first.
-    /// `while_blocked` decides if other controllers are in the way. Nodes that this controller leads already, and that the plan needs, are
-    /// never free for others in between.
+    /// `while_blocked` decides if other controllers are in the way. Nodes that this controller leads already and that the plan needs never
+    /// become free for other controllers in between.
     pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
@@ -92,7 +92,7 @@ where
             self.members.replace_leads(leads_of(&held));
             let settled = self.assign_plan_places(plan, run);
             let blocking: BTreeSet<NodeName> = match &settled {
-                // The run could begin without these nodes. But a user who waits wants all nodes that may become free.
+                // The run could start without these nodes, but a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
                     let absent = settlement.absent.keys();
                     absent.filter(|node| held.contains_key(*node) && self.is_here(node)).cloned().collect()
@@ -102,7 +102,7 @@ where
                 }
             };
             if !blocking.is_empty() || settled.is_err() {
-                // Nodes of an earlier run, which were kept: nothing is led while this one waits.
+                // These nodes were kept from an earlier run. They are given back: a waiting controller leads no node.
                 self.return_node_leads();
                 let leads = leads_of(&select_nodes(&held, &blocking));
                 match self.await_change(held, &blocking, while_blocked)? {
@@ -132,7 +132,7 @@ where
             self.return_node_leads();
             return Ok(None);
         };
-        // After the claim, so that nodes which both runs need are never free in between.
+        // This comes after the claim, so that nodes which both runs need are never free in between.
         self.give_back_leads_of_others(&nodes);
         let leftovers = self.find_leftovers(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
@@ -225,16 +225,17 @@ where
         if let Ok(Some(claimed)) = &claimed {
             self.leadership.add_leads(claimed.leads.clone());
         } else {
-            // A write without an answer may have made a lead: all attempted ones are given back.
+            // A write without an answer may have made a lead, so all attempted leads are given back.
             let nodes = claim.attempted_nodes().clone();
             self.leadership.queue_lead_return(UncertainLeads { run: run.clone(), nodes });
         }
-        // The claim's observations of other controllers' terms are kept: a second one may show that a controller is dead.
+        // The claim's observations of other controllers' terms are kept: a second observation may show that a
+        // controller is dead.
         self.watch = claim.into_watch();
         let claimed = claimed?;
         if let Some(claimed) = &claimed {
             let nodes: Vec<NodeName> = claimed.leads.iter().map(|lead| lead.node.clone()).collect();
-            // Before the claim, the messages of these nodes are for another controller.
+            // Before the claim, the messages of these nodes are addressed to another controller.
             self.endpoint.listen_to(&nodes)?;
         }
         Ok(claimed)
@@ -320,9 +321,9 @@ where
             control_run(machine, endpoint, &mut services, user)
                 .map(|ended| (ended, services.final_watermarks()))
         })?;
-        // The last watermarks: nodes may delete what is stored.
+        // These are the last watermarks: nodes may delete the stored segments.
         for (node, mark) in marks {
-            // A node that misses it gets it from the next controller.
+            // A node that misses this message gets it from the next controller.
             best_effort(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
         }
         Ok(ended)

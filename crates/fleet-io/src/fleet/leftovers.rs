@@ -82,7 +82,7 @@ where
                 leftovers.push(LeftoverRun { record, nodes });
                 continue;
             }
-            // The run's end is written. A node that still works for it has missed that and gets it again.
+            // The run's end is recorded. A node that still works for the run has missed its end, and gets it again.
             for node in nodes {
                 let Some(head) = busy.get(&node).filter(|head| head.run == other).cloned() else { continue };
                 let record = RunRecord {
@@ -107,7 +107,7 @@ where
             left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             ..record.clone()
         };
-        // Nothing is counted for this controller, so no frames have to be waited for.
+        // This controller counts nothing, so it need not wait for frames.
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(nodes), Nanos::ZERO);
         let machine =
             ControllerMachine::from_record(of_these, self.epoch(), limits).without_collecting_results();
@@ -132,7 +132,8 @@ where
             if !record.is_unfinished() {
                 return Ok(false);
             }
-            // Controllers that end parts of the run at the same time each add their nodes: on a stale revision the merge is made again.
+            // Controllers that end parts of the run at the same time each add their nodes: if the revision is
+            // stale, the merge is made again.
             record.released.extend(leftover.nodes.iter().cloned());
             match self.records.replace_record(&key, found.revision, &StoredRecord::encode_value(&record)) {
                 Ok(_) => return Ok(record.unreleased_nodes().is_empty()),
@@ -181,12 +182,12 @@ where
             self.await_leadership()?;
             let held = self.nodes_held_by_others(&members)?;
             let mut own = held.clone();
-            // Nodes that others have taken for their own runs are no obstacle: they have left this run.
+            // Nodes that other controllers have taken for their own runs are no obstacle: they have left this run.
             own.retain(|_, held| held.lead.run == *run);
             if own.is_empty() {
                 let nodes: BTreeSet<NodeName> =
                     members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
-                // Another controller has taken one of them meanwhile, and the next round sees that.
+                // Another controller has taken one of the nodes in the meantime, and the next round sees this.
                 let Some(claimed) = self.claim_nodes(run, nodes.clone())? else { continue };
                 let settlement = PlaceSettlement::default();
                 self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });

@@ -23,8 +23,8 @@ where
         Ok(self.watch.read_controller_term(&mut self.records, controller, &is_there, now())?)
     }
 
-    /// Selects the controllers that are at work. A single look at one on another host proves nothing: it is looked at until that is
-    /// clear, as long as `goes_on` returns true. After that it counts as being at work.
+    /// Selects the controllers that are running. A single look at a controller on another host proves nothing: the look is repeated
+    /// until the result is clear, as long as `goes_on` returns true. After that, the controller counts as running.
     pub fn at_work(
         &mut self,
         controllers: &BTreeSet<String>,
@@ -32,7 +32,7 @@ where
     ) -> Result<BTreeSet<String>, Error> {
         let mut at_work = BTreeSet::new();
         let mut unclear = controllers.clone();
-        // This process is at work itself; a look at its own record would prove less.
+        // This process certainly runs; a look at its own record would prove less.
         if unclear.remove(&self.me.controller) {
             at_work.insert(self.me.controller.clone());
         }
@@ -54,8 +54,8 @@ where
         }
     }
 
-    /// Removes the records of dead controllers, and of those that another controller has ended. A missing record means
-    /// the same as an ended one, and a controller that wakes up finds its refresh refused either way.
+    /// Removes the records of dead controllers, and of controllers that another controller has ended. A missing record
+    /// means the same as an ended one: in both cases the refresh of a controller that wakes up is refused.
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
         for key in self.records.list_keys(TermRecord::KEY_PREFIX)? {
             let Some(controller) = key.strip_prefix(TermRecord::KEY_PREFIX) else { continue };

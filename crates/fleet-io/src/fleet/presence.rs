@@ -1,5 +1,5 @@
 //! Shows the controllers of one machine to each other: each locks a file of its own in the fleet's directory for as long as it is present.
-//! The kernel frees the lock when its process dies, however that happens, and no other process can be taken for it.
+//! The kernel frees the lock when its process dies, however that happens, and no other process can look like the controller.
 
 use packetrig_fleet::term::Identity;
 use packetrig_sys::lock::{self, LockFile};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const MAX_LOCK_ATTEMPTS: u32 = 50;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Directory in which the controllers of a fleet show that they are present.
+/// Directory in which the controllers of a fleet show that they are running.
 #[derive(Clone, Debug)]
 pub struct PresenceDirectory {
     path: PathBuf,
@@ -32,8 +32,8 @@ impl PresenceDirectory {
     pub fn open_directory(path: &Path) -> io::Result<Self> {
         let (device, number) = runtime_directory::identify_directory(path)?;
         let boot = clock::state::boot_id().map_err(io::Error::other)?;
-        // The boot ID tells hosts apart that have equal device numbers, and
-        // a host before and after a restart.
+        // Other hosts can have equal device numbers. The boot ID tells hosts apart, and a host before and
+        // after a restart.
         let place = format!("{boot} {device}:{number}");
         Ok(Self { path: path.to_owned(), place })
     }
@@ -41,7 +41,7 @@ impl PresenceDirectory {
     /// Shows that a controller is present, and removes the files that killed ones have left.
     pub fn announce_controller(&self, controller: &str) -> io::Result<ControllerPresence> {
         for name in runtime_directory::list_names(&self.path) {
-            // Locked, it is its controller's; if not, taking and dropping it removes it.
+            // A locked file belongs to a running controller. A free one is removed by locking and dropping it.
             drop(LockFile::lock_at(&self.path.join(name)));
         }
         let path = self.controller_file(controller);

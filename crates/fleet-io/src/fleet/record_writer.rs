@@ -41,7 +41,7 @@ impl RecordWriter {
         let (written, outcomes) = channel();
         scope.spawn(move || {
             let mut places = RecordDestinations { records, note, revision: None };
-            // Ends when the controller is gone: either channel shows it.
+            // The loop ends when the controller is gone: either channel shows this.
             to_write.iter().try_for_each(|record| written.send(places.write_record(&record)))
         });
         Self { records: orders, outcomes }
@@ -68,7 +68,7 @@ impl RecordWriter {
 impl<R: RecordStore> RecordDestinations<'_, R> {
     fn write_record(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
         self.revision = Some(self.write_in_server(record)?);
-        // After the server: the copy in the catalogue counts only for runs that the server does not have.
+        // The server comes first: the copy in the catalogue counts only for runs that the server does not have.
         let not_noted = (self.note)(record).err();
         Ok(WrittenRecord { not_noted })
     }
@@ -85,8 +85,8 @@ impl<R: RecordStore> RecordDestinations<'_, R> {
             },
         };
         let Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) = &written else { return written };
-        // An earlier write that was not answered may have happened all the same: then the newer revision is this controller's own. A
-        // controller that has taken over has a higher epoch, and its record stays.
+        // An earlier write without an answer may have succeeded. In that case the newer revision is this
+        // controller's own. A controller that has taken over has a higher epoch, and its record stays.
         let Some(found) = self.records.get_record(&key)? else { return written };
         let before = serde_json::from_slice::<RunRecord>(&found.value).ok();
         if before.is_some_and(|before| before.head.epoch <= record.head.epoch) {

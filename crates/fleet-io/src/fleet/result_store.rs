@@ -33,7 +33,7 @@ struct ResultStoreState {
     draft: Option<RunDraft>,
     /// Record of the current run from its beginning. Its member `record` holds the run's state.
     begun: Value,
-    /// The nodes that take part in the current run or were left out of it; `None` if that was not written down.
+    /// The nodes that take part in the current run or were left out of it; `None` if no list was stored.
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     page: PageChoice,
@@ -67,7 +67,7 @@ impl PartKey {
     }
 }
 
-/// State of the parts to which received segments belong.
+/// State of the parts that got segments.
 struct StoredParts {
     parts: Vec<StoredPart>,
     /// Parts with an unreadable state, and the reasons.
@@ -81,7 +81,7 @@ impl ResultStoreState {
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
         self.nodes = node_names_in_record(&self.begun["record"]);
-        // The keys have no run in them, so entries of the run before would be taken for this one's.
+        // The keys do not contain the run, so entries of the earlier run would look like entries of this one.
         self.whole.clear();
     }
 }
@@ -93,7 +93,7 @@ impl std::fmt::Debug for RunResultStore {
 }
 
 impl RunResultStore {
-    /// Opens a store on a connection of its own.
+    /// Opens a store on a separate connection.
     pub fn new(catalogue: RunCatalogue) -> Self {
         Self::with_quota(catalogue, RunQuota::default())
     }
@@ -117,7 +117,7 @@ impl RunResultStore {
     }
 
     fn lock_store(&self) -> MutexGuard<'_, ResultStoreState> {
-        // No panic can leave it half changed: it is consistent between any two statements.
+        // A panic cannot leave the value half changed: it is consistent between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +160,7 @@ impl RunResultStore {
 
     /// End of the stored part of a node in an attempt of any run.
     pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
-        // If the catalogue cannot be read, nothing is promised: 0 lets the node delete nothing.
+        // If the catalogue cannot be read, the answer is 0: the node then deletes nothing.
         self.lock_store().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
@@ -178,9 +178,9 @@ impl RunResultStore {
         slot.catalogue.store_unfinished_state(&head.run, head.attempt, head.epoch, &text)
     }
 
-    /// Writes the report of the current run; returns its directory. The report names captures by their final places, and is the
-    /// one that is stored: results that came while it was made are in both. With `open`, results that come later are put into
-    /// the stored one, with a note.
+    /// Writes the report of the current run and returns its directory. The report names captures by their
+    /// final places. The caller's report equals the stored one: both include results that came while it was
+    /// made. With `open`, results that come later are put into the stored one, with a note.
     pub fn commit_report(
         &self,
         report: &mut RunReport,
@@ -193,8 +193,8 @@ impl RunResultStore {
             draft.set_open_state(written);
         }
         let directory = draft.commit_run(&slot.catalogue, report, document)?;
-        // Results that came while the report was made are stored and will not come again: they go into the report now.
-        // A report that cannot be written now is tried again when the results are collected.
+        // Results that came while the report was made are already confirmed and will not come again, so they
+        // go into the report now. If the report cannot be written, the collection of results tries again.
         if slot.complete_all_parts(&report.run).is_ok_and(|completed| !completed.is_empty()) {
             *report = slot.catalogue.load_report(&report.run.0)?.1;
         }
@@ -206,7 +206,7 @@ impl RunResultStore {
         let slot = self.lock_store();
         let mut completed = CompletedReports::default();
         let open = slot.catalogue.open_runs().unwrap_or_else(|error| {
-            completed.failed.push(format!("cannot list the runs whose reports lack results: {error}"));
+            completed.failed.push(format!("cannot list the runs with incomplete reports: {error}"));
             Vec::new()
         });
         for run in &open {
@@ -220,7 +220,7 @@ impl RunResultStore {
         completed
     }
 
-    /// Ends the current run without a report. Returns the files that were kept of it, if anything was captured.
+    /// Ends the current run without a report. Returns the captured files that were kept, if there are any.
     pub fn abandon_run(&self) -> Result<Option<KeptRun>, Error> {
         let mut slot = self.lock_store();
         let draft = slot.draft.take();
@@ -294,7 +294,7 @@ impl ResultStoreState {
         match answer {
             Ok(_) | Err(Error::Differs(_) | Error::RunQuota { .. } | Error::LateQuota { .. }) => Ok(()),
             Err(error) if error.is_unreadable() => {
-                // Set aside before the answer, because the fabric does not deliver a confirmed segment again.
+                // Stored before the answer: the fabric does not deliver a confirmed segment again.
                 let why = error.to_string();
                 self.catalogue
                     .set_aside(id, body)
@@ -341,7 +341,7 @@ impl ResultStoreState {
     /// A node's part in the current run, once it is stored to its end. It is put together once.
     fn part_contents(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<PartContents, Error> {
         let part = (attempt, node.clone());
-        // A whole part does not change, and segments may come again long after: putting it together reads all of them.
+        // A complete part does not change. A repeated segment would make the merge read all segments again.
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
@@ -376,12 +376,12 @@ fn whole_part(node: &NodeName, gathered: GatheredPart) -> PartContents {
     PartContents { result: result.map(Arc::new), cut_short, doubts, elsewhere }
 }
 
-/// Message about a node that has used up its share, at its first refused segment; the catalogue counts the others.
+/// Message about a node that has used up its share. The catalogue counts its later refused segments.
 fn quota_doubt(node: &NodeName, share: RunShare) -> Option<String> {
     let RunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(
-            "{node}: limit reached: {bytes} B in {segments} segments are stored, the rest stays on the node"
+            "{node}: limit reached: {bytes} B in {segments} segments are stored, later ones stay on the node"
         )
     })
 }

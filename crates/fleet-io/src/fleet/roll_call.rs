@@ -27,14 +27,14 @@ pub(super) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Asks all nodes, until those that should be present have answered: `enrolled`, and those with a recent hello.
+    /// Asks all nodes, until all expected ones have answered: the `enrolled` nodes, and nodes with a recent hello.
     pub(super) fn ask_all_nodes<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
         members: &mut FleetMembers,
         enrolled: &BTreeSet<NodeName>,
     ) -> Result<(), Error> {
-        // First, so that this call's answers are not behind a long queue.
+        // This comes first, so that this call's answers do not wait in a long queue.
         read_waiting_hellos(endpoint, members);
         let mut expected = enrolled.clone();
         expected.append(&mut self.answered);

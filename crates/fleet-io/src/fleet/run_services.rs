@@ -32,7 +32,8 @@ enum Writing {
     Record {
         gives_start: bool,
     },
-    /// It is not written: it would start senders, which this controller may not do any more.
+    /// The record is not written, so the command is not sent: it would start senders, which this controller
+    /// must not do any more.
     Refused,
 }
 
@@ -95,7 +96,7 @@ impl<'a> FleetRunServices<'a> {
         }
     }
 
-    /// Sends each node only what concerns it.
+    /// Sends each node only the parts that concern it.
     pub(super) fn set_shares(&mut self, shares: Option<NodeShares>) {
         self.shares = shares;
     }
@@ -133,12 +134,12 @@ impl<'a> FleetRunServices<'a> {
             return;
         }
         self.marks.insert(node.clone(), mark.clone());
-        // The node may delete what it kept of an earlier attempt, but that does not count for this one.
+        // The node may delete the results of an earlier attempt, but they do not count for this attempt.
         if mark.attempt != self.attempt {
             return;
         }
         if let Some(unfinished) = contents.cut_short {
-            // The counts that it reported may be newer than those that it saved.
+            // The reported counts of the node may be newer than its saved counts.
             let unfinished = unfinished.with_counts(self.counted.get(&node).copied());
             self.report_finding(format!("node {node} did not finish: {unfinished}"));
             self.news.push_back(LocalRunEvent::Event(ControllerEvent::Unfinished(node.clone())));
@@ -147,7 +148,7 @@ impl<'a> FleetRunServices<'a> {
             self.news.extend(doubts.map(|doubt| LocalRunEvent::Event(ControllerEvent::Doubted(doubt))));
         }
         contents.elsewhere.into_iter().for_each(|capture| self.report_finding(format!("node {capture}")));
-        // Last, because a result may end the run, and nothing is read from the news after that.
+        // The result comes last, because it may end the run, and no news is read after that.
         if let Some(result) = contents.result {
             self.news.push_back(LocalRunEvent::Event(ControllerEvent::Collected(node, result)));
         }
@@ -158,7 +159,7 @@ impl<'a> FleetRunServices<'a> {
         let before = self.refused.get(node).copied().unwrap_or(0);
         let all = before.saturating_add(count);
         self.refused.insert(node.clone(), all);
-        // The number of digits has grown; `None` stands for 0.
+        // The number of digits has grown; `None` means 0.
         if before.checked_ilog10() != all.checked_ilog10() {
             self.report_finding(format!(
                 "node {node}: {all} parts of the results were refused and set aside ({why})"
@@ -263,14 +264,14 @@ impl RunServices for FleetRunServices<'_> {
                 if let Some(why) = not_noted {
                     self.report_finding(format!("cannot save the state of the run in the catalogue: {why}"));
                 }
-                // Checked again, because writing the record may have taken long.
+                // The leadership is checked again, because writing the record may have taken long.
                 let may_go_on = !gives_start || self.leadership.may_commit();
                 Ok(if may_go_on { RecordState::Kept } else { RecordState::Deposed })
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(RecordState::Deposed),
-            // Without this record a later controller would not know that senders may be at work.
+            // Without this record, a later controller would not know that senders may be running.
             Err(error) if gives_start => Err(error.into()),
-            // This state starts nothing. The record is only out of date, and the run continues.
+            // This state starts no sender. Only the record is out of date, and the run continues.
             Err(error) => {
                 self.report_finding(format!("cannot write the record of the run: {error}"));
                 Ok(RecordState::Kept)

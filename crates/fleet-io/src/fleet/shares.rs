@@ -1,7 +1,8 @@
 //! The part of a run that concerns each of its nodes.
 //!
-//! If every node were sent everything, the traffic would grow with the square of the fleet: each of 10 000 nodes would read about 10 000
-//! ports, streams and clocks. Invariant: a node gets all that it takes part in. Placeholders stand for the rest, so that indices stay.
+//! If every node received everything, the traffic would grow with the square of the fleet: each of 10 000
+//! nodes would read about 10 000 ports, streams and clocks. Invariant: a node gets all items that it takes
+//! part in. Placeholders replace all other items, so that indices stay the same.
 
 use packetrig_fleet::message::{NodeReply, RunPreparation, SentTotal};
 use packetrig_plan::{Plan, PlanPart, PlanParts};
@@ -127,7 +128,7 @@ impl StreamSenders {
         self.0.get(stream).is_none_or(|sender| sender == node)
     }
 
-    /// The reply without what it says about streams of other nodes.
+    /// The reply without the entries about streams of other nodes.
     pub(super) fn filter_reply(&self, node: &NodeName, reply: NodeReply) -> NodeReply {
         match reply {
             NodeReply::SendersDone { mut sent, why } => {

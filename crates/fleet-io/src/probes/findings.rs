@@ -87,7 +87,7 @@ fn counts_of(summary: &SeriesSummary, planned: u64) -> ProbeCounts {
     }
 }
 
-/// A line with trains that an estimator asked for.
+/// A line with trains that an estimator requested.
 pub(super) struct EstimatedProbeLine<'a> {
     pub(super) series: &'a ProbeSeries,
     pub(super) end: Result<TrainEnd, packetrig_probe_io::Error>,
@@ -107,7 +107,7 @@ pub(super) fn estimated_line_result(
     let sent = summary.counts.sent;
     let end = match &line.end {
         Ok(TrainEnd::Stopped) if is_stopped => ProbeLineEndReason::Stopped,
-        // The end of its time stopped the estimator: its answer is what it found by then.
+        // The estimator was stopped at the end of its time: its answer is its result up to then.
         Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEndReason::Done,
         Ok(TrainEnd::Lossy) => ProbeLineEndReason::Lossy,
         Ok(TrainEnd::Prohibited) => ProbeLineEndReason::Prohibited,
@@ -131,7 +131,8 @@ impl EstimatedProbeLine<'_> {
         // Trains are numbered from 0 in the order of their departure.
         let trains = self.series.records().last().map_or(0, |record| u64::from(record.train) + 1);
         match (&self.answer, &self.end) {
-            // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
+            // With too many losses there is no answer, whatever the estimator would compute
+            // from the remaining probes.
             (Ok(estimate), Ok(TrainEnd::Done | TrainEnd::Stopped)) => MeasuredCapacity {
                 rate: Some(capacity_range(estimate)),
                 why_not: None,

@@ -44,7 +44,7 @@ pub(super) struct PermittedAsker {
     pub(super) address: IpAddr,
 }
 
-/// Selects the ports that are here; refuses if the owner does not allow all that is asked of them.
+/// Selects the ports on this machine; refuses if the owner forbids a part of the request.
 pub(super) fn own_ports(
     preparation: &RunPreparation,
     plan: &Plan,
@@ -85,7 +85,7 @@ fn check_owner_permit(
     here: &[(usize, PortLocation)],
     lent: &LentMachine,
 ) -> Result<Vec<String>, Error> {
-    // Without link speeds: no interface is open yet.
+    // Link speeds are unknown here, because no interface is open yet.
     let bound = plan.clone().bind_to_links(&vec![None; plan.ports.len()])?;
     let ports: Vec<PermitPort> = here
         .iter()

@@ -1,6 +1,7 @@
 //! Makes the lines of a port ready to send: path, release mechanism, schedule, own UDP port, listener.
 //!
-//! A line that cannot be made ready fails alone, with the reason in its result: one silent target must not end the probes to others.
+//! A line that cannot be prepared fails alone, with the reason in its result: one silent target must not end
+//! the probes to the other targets.
 
 use super::ProbePolicy;
 use super::prepare::{OwnProbePort, PermittedProbeLine};
@@ -35,7 +36,7 @@ pub(super) struct ReadySender {
     pub(super) lines: Vec<ReadyProbeLine>,
     /// Receives answers; absent for a method without answers.
     pub(super) listener: Option<PacketListener>,
-    /// Keeps the kernel from answering what comes back.
+    /// Prevents the kernel from answering the packets that come back.
     pub(super) own_port: SilencedPort,
     pub(super) about: Option<String>,
     /// Seed of identifiers that differ from run to run.
@@ -135,7 +136,7 @@ fn find_paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
     found
 }
 
-/// Refuses paths on which the probes would not be what the plan says.
+/// Refuses paths on which the probes would differ from the plan.
 fn check_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Result<(), String> {
     if way.is_loopback {
         return Err(format!(
@@ -215,7 +216,7 @@ fn probe_schedule(
 
 /// A seed that differs from one line or port to the next.
 fn derive_seed(seed: u64, number: usize) -> u64 {
-    // SplitMix64's increment: neighbours in number are far apart.
+    // This is the increment of SplitMix64: consecutive numbers give values that are far apart.
     seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -256,7 +257,8 @@ fn prepare_sender(
     let index = lines.first().map_or(0, |line| line.way.index);
     let is_answered = probes.method != PlannedMethod::Send;
     let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
-    // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
+    // The answers to a whole train can arrive before any of them is read: the thread that reads them is busy
+    // sending the train.
     let at_once = if probes.method.needs_exclusive_turn() { probes.train } else { 0 };
     let listener = is_answered.then(|| open_listener(&port.location, index, &wanted, at_once)).transpose()?;
     let number = derive_seed(seed, port.port);
@@ -294,7 +296,7 @@ fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolic
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };
     }
     if probes.method.needs_exclusive_turn() {
-        // A gate that holds a frame keeps other work of the kernel from its processor, also the timer of a shaper on this machine.
+        // A gate that holds a frame blocks other kernel work on its processor, for example the timer of a shaper on this machine.
         return ChosenMechanism {
             mechanism: ReleaseMechanism::Spin,
             why: "departures are measured".to_owned(),

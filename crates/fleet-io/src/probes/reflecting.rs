@@ -1,4 +1,4 @@
-//! The reflector of a port: a thread that answers the probes of the ports that the plan names, and no others.
+//! The reflector of a port: a thread that answers only the probes for the ports that the plan names.
 //!
 //! Invariant: it answers only while the lease of the node holds.
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// Reflections to one address at once: probes that were held up come together.
+/// Reflections to one address at once: delayed probes arrive together.
 const MAX_REFLECTION_BURST: u32 = 100;
 /// Least interval between two answers to one asker, whatever the plan says.
 const LEAST_INTERVAL: Nanos = Nanos::from_micros(100);
@@ -48,7 +48,7 @@ impl RunningReflector {
             // A stateful reflector numbers its reflections (RFC 8762, 4), which
             // tells losses there from losses back.
             is_stateful: true,
-            // A probe that is held up and the next one may come at half the interval.
+            // A delayed probe and the next one may arrive at half the interval.
             interval: Nanos::new(probes.interval.as_u64() / 2 / u64::from(probes.train.max(1)))
                 .max(LEAST_INTERVAL),
             burst: MAX_REFLECTION_BURST.max(probes.train.saturating_mul(2)),
@@ -113,7 +113,7 @@ impl RequestsByAsker {
     fn count_request(&self, from: IpAddr) -> bool {
         let Some(port) = self.askers.get(&from) else { return false };
         let mut counts = self.counts.borrow_mut();
-        // Counted before the lease is looked at: the row says how many arrived, answered or not.
+        // The probe is counted before the lease is checked: the row says how many arrived, answered or not.
         *counts.requests.entry(*port).or_default() += 1;
         let is_open = self.gate.remaining_time() != Some(Nanos::ZERO);
         counts.unanswered += u64::from(!is_open);

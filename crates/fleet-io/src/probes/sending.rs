@@ -1,6 +1,6 @@
 //! The threads that send the probes of a port: they wait for T, send by their schedules, and listen for answers.
 //!
-//! Invariant: a sender that finds the gate of the lease shut ends for good, and says that this was the reason.
+//! Invariant: a sender that finds the lease expired ends for good, and reports this reason.
 
 use super::findings::{self, EstimatedProbeLine, SentProbeLine, SessionClock};
 use super::ready::{ProbeLineDepartures, ReadyProbeLine, ReadySender};
@@ -82,7 +82,7 @@ pub(super) struct RunningSender {
 }
 
 impl RunningSender {
-    /// Starts a thread for each sender. It sends nothing before it knows T.
+    /// Starts a thread for each sender. A sender sends nothing before it knows T.
     pub(super) fn start_senders(
         probes: &ProbePlan,
         ready: Vec<ReadySender>,
@@ -102,7 +102,7 @@ impl RunningSender {
     }
 
     pub(super) fn start_at(&self, at: MonoTime) {
-        // A thread that has ended does not listen; its result says why.
+        // A thread that has ended receives no message; its result has the reason.
         best_effort(self.start.send(at));
     }
 
@@ -236,7 +236,7 @@ impl SenderJob {
         let mut listeners: Vec<_> = listener.into_iter().collect();
         let count = &mut |event: AskEvent<'_>| self.state.count_event(&event);
         let outcomes = ask::run_lines_from(start, &mut asked, &mut listeners, options, count)?;
-        // It borrows the methods, which are read below.
+        // This value borrows the methods that are read below.
         drop(asked);
         let clock = SessionClock { before: clock, after: clock::realtime_offset() };
         Ok(self.line_results(kept, &outcomes, &methods, clock))
@@ -270,7 +270,7 @@ impl SenderJob {
         realtime_offset_ns: i64,
     ) -> ProbeLineMethod {
         let ends = line.way.ends;
-        // The identifier of an ICMP echo has 16 bits (RFC 792), and so has that of a session (RFC 8972).
+        // The identifiers of an ICMP echo (RFC 792) and of a session (RFC 8972) have 16 bits.
         let [.., high, low] = own.number.to_be_bytes();
         let identifier = u16::from_be_bytes([high, low]);
         if self.probes.method == PlannedMethod::Ping {
@@ -295,7 +295,7 @@ impl SenderJob {
     /// Estimates the capacity of each line in its time, one after the other.
     fn estimate_lines(&self, ready: ReadySender, start: MonoTime) -> SentProbeLines {
         let ReadySender { mut lines, listener, own_port, about, number } = ready;
-        // In the order of their turns: one listener serves all of them, one after the other.
+        // Lines are handled in the order of their turns, because one listener serves all of them, one after the other.
         lines.sort_by_key(|line| line.shift);
         let own = PortProbeIdentity { port: own_port.port(), about, number };
         let mut sent = SentProbeLines::default();
@@ -355,8 +355,8 @@ impl SenderJob {
         ready: ReadySender,
         start: MonoTime,
     ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
-        // The port is held until all lines are sent: without that the kernel
-        // would answer what comes back to it.
+        // The port is held until all lines are sent: otherwise the kernel would answer the packets that come
+        // back to it.
         let ReadySender { lines, own_port, about, .. } = ready;
         let mut sent = SentProbeLines::default();
         for line in lines {

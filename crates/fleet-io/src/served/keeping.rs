@@ -7,11 +7,11 @@ use packetrig_store::{RunCatalogue, RunDraft};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Writes one result at a time, on a thread of its own, so that the next configuration need not wait for the disk.
+/// Writes one result at a time, on its own thread, so that the next configuration need not wait for the disk.
 ///
 /// Invariant: the wait for the last result returns only when it is on the disk.
 pub(super) struct ResultKeeping {
-    /// A connection of its own, so that requests do not wait for a commit.
+    /// A separate connection, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,
     current: Mutex<Option<JoinHandle<()>>>,
     operator: SharedOperator,

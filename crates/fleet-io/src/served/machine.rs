@@ -38,7 +38,8 @@ impl std::fmt::Debug for MachineRuns {
 }
 
 impl MachineRuns {
-    /// Runs are begun in the first catalogue and kept in the second, which are connections to the same one.
+    /// Runs begin in the first catalogue and are kept in the second. Both values are connections
+    /// to the same catalogue.
     pub fn new(
         thread: Arc<ResidentThread>,
         [catalogue, keeping]: [RunCatalogue; 2],

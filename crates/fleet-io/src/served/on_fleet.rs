@@ -52,7 +52,7 @@ where
         let mut fleet = lock_unpoisoned(&self.fleet);
         let operator = self.operator.as_ref();
         let leftovers = match fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false)) {
-            // This process stood still for so long that another controller has ended its term. It becomes a new controller.
+            // This process was stopped for so long that another controller has ended its term. It becomes a new controller.
             Err(Error::LeadershipLost) => {
                 *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
                 // A new executor gives its nodes back after a run, as long as it is not told otherwise.
@@ -80,7 +80,8 @@ where
     F::Incoming: 'static,
     FleetExecutor<F>: RunExecutor,
 {
-    /// Takes the nodes and opens a run. The inner error is that of a run that began; the nodes may still be led then.
+    /// Takes the nodes and opens a run. The inner error belongs to a run that began; this controller may
+    /// still lead the nodes then.
     fn open_once(
         &self,
         document: &PlanDocument,

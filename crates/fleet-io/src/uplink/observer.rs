@@ -4,12 +4,12 @@ use super::UplinkShared;
 use packetrig_store::spool::ResultSpool;
 use std::sync::Arc;
 
-/// What a node keeps for its controller at one moment.
+/// Results that a node keeps for its controller at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UplinkStatus {
     /// Attempts of runs that this process took part in.
     pub begun_runs: u64,
-    /// Of these: those with a result.
+    /// Number of these runs that have a result.
     pub finished_runs: u64,
     /// Segments that wait for the controller.
     pub waiting_segments: u64,
@@ -32,7 +32,8 @@ impl UplinkObserver {
     }
 
     pub fn read_status(&self) -> UplinkStatus {
-        // Before the lock of the uplink: the spool may wait for the disk, and nothing else must wait for it here.
+        // This comes before the lock of the uplink: the spool may wait for the disk, and callers of the
+        // uplink must not wait for the disk.
         let (waiting_segments, used_bytes) = (self.spool.waiting_count(), self.spool.used_bytes());
         let state = self.shared.lock_uplink();
         UplinkStatus {

@@ -1,6 +1,7 @@
 //! Changes to a steered run, by the number of each.
 //!
-//! Invariant: no step of a change is done twice, none before the one it follows, and nothing of a change that is over.
+//! Invariant: no step of a change is done twice, or before the step that it follows; steps of an
+//! ended change are ignored.
 
 use super::{AgentAction, AgentMachine, AgentState};
 use crate::message::{ChangeOrder, ChangeStep, NodeReply};
@@ -66,13 +67,13 @@ impl AgentMachine {
 
     fn next_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match (step.as_ref(), &self.change.progress) {
-            // The step was done and its answer was lost: it is answered again.
+            // The step was done and its answer was lost: the agent answers again.
             (ChangeStep::Hold(_), ChangeProgress::Held(..))
             | (ChangeStep::Announce { .. }, ChangeProgress::Announced(_))
             | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => {
                 self.repeat_progress()
             }
-            // A fault undoes what it did, so there is nothing to undo, and a change that was not announced cannot begin.
+            // A fault undoes its own effects, so there is nothing to undo. A change that was not announced cannot begin.
             (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
                 self.set_progress(number, ChangeProgress::Over(None))
@@ -95,7 +96,7 @@ impl AgentMachine {
         }
     }
 
-    /// Records that a step is done, or that there was nothing to do, and reports it.
+    /// Records that a step is done, or that there was nothing to do, and reports this.
     pub(super) fn set_progress(&mut self, number: u64, progress: ChangeProgress) -> Vec<AgentAction> {
         self.change = LastChange { number, progress };
         self.repeat_progress()
@@ -106,7 +107,7 @@ impl AgentMachine {
         self.reply_with(match progress {
             ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
             ChangeProgress::Announced(fault) => NodeReply::Announced { number, fault },
-            // No sample: the counts right after the change are gone.
+            // There is no sample: the counts right after the change are gone.
             ChangeProgress::Over(fault) => NodeReply::Steered { number, fault, sample: Box::default() },
         })
     }

@@ -19,7 +19,7 @@ pub struct PersistentAgentState {
 }
 
 impl AgentMachine {
-    /// Raises the epoch and stores it, before anything is done in it.
+    /// Raises the epoch and stores it, before any command of the epoch takes effect.
     pub(super) fn raise_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
@@ -81,7 +81,7 @@ impl AgentMachine {
         grant: LeaseGrant,
         now: MonoTime,
     ) -> Vec<AgentAction> {
-        // Fencing: a grant for another attempt, or of a controller that has lost, extends nothing.
+        // Fencing: a grant for another attempt, or from a controller that has lost, extends no lease.
         if self.head.as_ref() != Some(head) || head.epoch < self.epoch {
             return Vec::new();
         }
@@ -129,7 +129,7 @@ impl AgentMachine {
         Vec::new()
     }
 
-    /// Time at which [`AgentMachine::stop_expired_senders`] must act.
+    /// Next time at which [`AgentMachine::stop_expired_senders`] must act.
     pub(super) fn senders_deadline(&self) -> Option<MonoTime> {
         if self.state != AgentState::Running || self.why.is_some() {
             return None;
@@ -148,16 +148,17 @@ impl AgentMachine {
         match self.state {
             // These states end when the data plane or the disk is done, so they need no deadline.
             AgentState::Idle | AgentState::Finishing | AgentState::Spooling => None,
-            // While the lease is valid, the controller is not silent; after that, the senders are waited for.
+            // While the lease is valid, the controller does not count as silent. After that, the agent waits
+            // for its senders.
             AgentState::Running if self.why.is_none() => None,
-            // Nothing is sent any more, so there is no other node to wait for.
+            // This agent sends nothing any more, so no other node needs its receivers.
             AgentState::Stopped(_) | AgentState::Spooled(_) => Some(self.heard + orphaned),
             // Other nodes may take longer to get ready: silence is no fault then.
             _ => Some(self.heard + orphaned + orphaned),
         }
     }
 
-    /// Ends a run whose controller is silent, because nobody could stop it here. Received frames are kept.
+    /// Ends a run if its controller is silent, because nobody could stop the run here. Received frames are kept.
     pub(super) fn end_without_controller(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
         // Received frames are worth keeping. The totals of other nodes are unknown here, so the accounts are closed
@@ -166,11 +167,11 @@ impl AgentMachine {
             let sent = sent.clone();
             self.end_lease();
             self.state = AgentState::Finishing;
-            // No controller collects the result now: the spool keeps it, and the agent takes the next run.
+            // No controller collects the result now: the spool keeps the result, and the agent accepts the next run.
             self.orphan = true;
             return vec![AgentAction::Finish(sent)];
         }
-        // A spooled run has no open ports any more: nothing to release.
+        // A spooled run has no open ports any more, so there is nothing to release.
         let spooled = leased && matches!(self.state, AgentState::Spooled(_));
         if let Some(head) = self.head.clone() {
             self.forget_run(head);
@@ -189,13 +190,13 @@ impl AgentMachine {
     }
 
     pub(super) fn remember_ended_attempt(&mut self, head: &MessageHead) {
-        // Bounded: a controller that starts one run after the other must not fill the memory of the node.
+        // The list is bounded: a controller that starts one run after the other must not fill the memory of the node.
         if self.ended.len() == MAX_REMEMBERED_RUNS {
             self.ended.pop_front();
         }
         let kept = match self.state {
             AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
-                // Only what is safe on the disk counts as kept: a result in memory is gone with its run.
+                // Only results that are safe on the disk count as kept: a result in memory is lost with its run.
                 Some(segments)
             }
             _ => None,
@@ -218,7 +219,7 @@ impl AgentMachine {
         if self.orphan
             && let Some(head) = self.head.clone()
         {
-            // No controller waits for it. The spool keeps it until one collects.
+            // No controller waits for the result. The spool keeps it until a controller collects it.
             self.forget_run(head);
         }
         actions

@@ -47,7 +47,7 @@ impl AgentMachine {
             | AgentState::Waiting { confirmed: false, .. }
                 if newer =>
             {
-                // The next attempt asks for a lease of its own when it is armed.
+                // The next attempt requests its own lease when it is armed.
                 self.end_lease();
                 self.head = Some(head);
                 self.state = AgentState::Prepared;
@@ -63,7 +63,7 @@ impl AgentMachine {
     }
 
     pub(super) fn on_prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
-        // Kept, because PREPARE may be repeated.
+        // The reply is kept, because PREPARE may be repeated.
         self.ports.clone_from(&ports);
         self.advance_from(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
     }
@@ -88,7 +88,7 @@ impl AgentMachine {
     pub(super) fn commit_start(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
         // A repeated commit finds another state and is only answered: T never moves within an attempt.
         if self.state == AgentState::Armed {
-            // In a steered run nothing begins at T.
+            // In a steered run no stream begins at T.
             if now + guard >= start && !self.steered {
                 return self.reply_with(NodeReply::Late);
             }
@@ -125,9 +125,9 @@ impl AgentMachine {
 
     pub(super) fn stop_run(&mut self) -> Vec<AgentAction> {
         match self.state {
-            // The controller asks after T. A node without the confirmation also stops: a controller that was killed
-            // while it confirmed may have reached others. The counts of its receivers are a result, and no confirmation
-            // starts it any more.
+            // The controller asks after T. A node without the confirmation also stops: a controller that was
+            // killed while it confirmed may have reached others. The counts of its receivers are its result,
+            // and a later confirmation does not start it any more.
             AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.stop_senders(StopReason::Told)
             }
@@ -151,7 +151,7 @@ impl AgentMachine {
         // A sender looks at its lease by itself, and may find it over before a tick here does.
         let ended = if lease_ended { StopReason::LeaseOver } else { StopReason::Done };
         let why = *self.why.get_or_insert(ended);
-        // Emulated interfaces are still needed while others send, but not longer than the owner's limit.
+        // Other nodes that send still need the emulated interfaces, but not beyond the owner's limit.
         if why == StopReason::OwnersLimit {
             self.end_lease();
         }
@@ -184,7 +184,7 @@ impl AgentMachine {
     }
 
     pub(super) fn on_collected(&mut self, head: &MessageHead) -> Vec<AgentAction> {
-        // COLLECTED may be repeated, or be meant for a run that has already made way for the next one.
+        // COLLECTED may be repeated, or may concern a run that was already replaced by the next one.
         if self.head.as_ref() == Some(head)
             && matches!(self.state, AgentState::Spooled(_) | AgentState::Failed(_))
         {
@@ -212,7 +212,7 @@ impl AgentMachine {
             return Vec::new();
         }
         self.end_lease();
-        // This ends the run on this node only. The controller decides about the other nodes.
+        // This ends the run only on this node. The controller decides about the other nodes.
         self.state = AgentState::Failed(fault.clone());
         let mut actions = vec![AgentAction::Release];
         actions.extend(self.reply_with(NodeReply::Failed(fault)));
@@ -220,11 +220,11 @@ impl AgentMachine {
     }
 
     pub(super) fn on_tick(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        // First of all: nothing else of this tick matters for a run that ends here.
+        // This check comes first: if the run ends here, the other actions of this tick do not matter.
         if self.silence_deadline().is_some_and(|at| now >= at) {
             return self.end_without_controller();
         }
-        // The lease keeps emulated interfaces alive while others send, but not beyond the owner's limit.
+        // The lease keeps emulated interfaces alive while other nodes send, but not beyond the owner's limit.
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
             self.end_lease();
         }
@@ -239,7 +239,7 @@ impl AgentMachine {
         match self.state {
             AgentState::Waiting { start, confirmed: true } if now >= start => {
                 self.state = AgentState::Running;
-                // Checked for T, not for now: this tick may come later than T.
+                // The limit is checked for T, not for now: this tick may come later than T.
                 if self.lease.as_ref().is_some_and(|lease| !lease.is_valid_at(start)) {
                     return self.stop_senders(StopReason::NoLease);
                 }

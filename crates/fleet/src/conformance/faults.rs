@@ -49,7 +49,7 @@ fn check_message_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     fabric.set_faults(FabricFaults { hold_back: 2, ..FabricFaults::default() });
     post_three(&mut from, &mut a, std::slice::from_ref(&arm));
     fabric.set_faults(FabricFaults::default());
-    // Letters that were held back arrive first.
+    // The delayed letters arrive first.
     post_three(&mut from, &mut a, &[query.clone(), stop.clone(), arm, query, stop]);
 
     fabric.set_faults(FabricFaults { refuse: true, ..FabricFaults::default() });

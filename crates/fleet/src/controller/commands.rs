@@ -52,7 +52,7 @@ impl ControllerMachine {
             }
             self.send_command(node, command);
         }
-        // Nodes that were left out may still hold ports of an old attempt. They get an abort until they confirm the release.
+        // Excluded nodes may still hold ports of an old attempt. They get an abort until they confirm the release.
         let fenced: Vec<NodeName> =
             self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
         for node in fenced {
@@ -60,7 +60,7 @@ impl ControllerMachine {
         }
     }
 
-    /// True if a node must be asked for its progress. A node that reports anyway is asked less often.
+    /// True if the controller must ask a node for its progress. A node that reports by itself is asked less often.
     fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
         // Each question is signed, and a fleet may have thousands of nodes. A node that reports is only asked because
         // its last reply may have been lost.

@@ -1,4 +1,4 @@
-//! Time for which receivers listen after the last frame was sent.
+//! Time for which receivers continue after the last frame was sent.
 //!
 //! They listen for the drain time, and longer while frames still arrive: until none has arrived for the drain time, and
 //! for twice the longest measured delay. The limit is ten times the drain time.

@@ -23,8 +23,8 @@ impl ControllerMachine {
                 self.stopped_by_user = true;
                 self.stop_senders(now);
             }
-            // The plan's drain time is kept, so that frames in flight can arrive; later arrivals do not prolong it any
-            // more. A repeated stop changes nothing.
+            // The plan's drain time is kept, so that frames in flight can arrive; later arrivals do not make
+            // it longer. A repeated stop changes nothing.
             ControllerPhase::Draining { since, .. }
                 if !self.stopped_by_user && !self.preparation.terms.steered =>
             {
@@ -44,7 +44,7 @@ impl ControllerMachine {
         // The deadline counts from the first stop: a repeated one must not postpone it.
         if self.stopping.is_none() {
             self.stopping = Some(now + self.limits.stop);
-            // Sent at once: a stop must not wait for the next repetition.
+            // The stop is sent at once: it must not wait for the next repetition.
             self.broadcast_commands(now);
         }
     }
@@ -56,7 +56,8 @@ impl ControllerMachine {
     /// Ends with `ending` once every node has released the run.
     pub(super) fn cancel_run(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
-        // A node that may send on its lease is waited for until that lease has certainly ended, even if it answers nothing.
+        // The controller waits for a node that may send on its lease until that lease has certainly ended,
+        // even if the node does not answer.
         let until = self.silent_nodes_stopped_at().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast_commands(now);

@@ -48,7 +48,7 @@ impl ControllerMachine {
     pub(super) fn on_silence_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
         let text = format!("did not get ready within {}", self.limits.prepare);
         let stragglers = self.list_stragglers(wanted, &text);
-        // One node is enough to say why; the others are usually silent for the same reason.
+        // One node is enough for the reason; the other nodes are usually silent for the same reason.
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.exclude_nodes(stragglers, now) {
             self.on_node_failure(&first, Blame::Peer, &text, now);
@@ -81,8 +81,7 @@ impl ControllerMachine {
             self.abandon_peers(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
-            // The others must not wait for it. In a fleet its senders stop all
-            // the same, when their lease ends.
+            // The other nodes must not wait for it. In a fleet its senders stop anyway when their lease ends.
             self.abandon_peers(PeerProgress::Done, "did not stop after the order to stop", now);
         }
         if now >= self.silent_from {
@@ -103,12 +102,12 @@ impl ControllerMachine {
         if silent.is_empty() {
             return;
         }
-        // One silent machine has a fault of its own; a fault of all machines is in what they share. They fell silent
-        // within the time between two of their messages.
+        // If one machine is silent, it has its own fault. If all machines are silent, the fault is in a component
+        // that they share. In that case they fell silent within the time between two of their messages.
         let lately = Nanos::new(quiet.as_u64() / 3 * 2);
         let nobody = self.peers.len() > 1 && self.peers.values().all(|peer| now >= peer.heard + lately);
         let what = if nobody {
-            format!("not heard for {quiet}, nor was any other: the message server or the path to it failed")
+            format!("no node was heard for {quiet}: the message server or the path to it failed")
         } else {
             format!("silent for {quiet}")
         };
@@ -117,11 +116,11 @@ impl ControllerMachine {
         }
     }
 
-    /// Handles a time in which the controller's own program did not run.
+    /// Handles a pause in which the controller's own program did not run.
     pub(super) fn on_standstill(&mut self, length: Nanos, now: MonoTime) {
         // Silence counts only while the controller could receive.
         self.peers.change_all_peers(|peer| peer.heard = (peer.heard + length).min(now));
-        // Nodes get the time that they were promised: it did not pass while nobody read their answers.
+        // Nodes get their full time: no time passed for them while the controller read no answers.
         if let ControllerPhase::Preparing { until }
         | ControllerPhase::Arming { until }
         | ControllerPhase::Collecting { until, .. } = &mut self.phase
@@ -131,7 +130,7 @@ impl ControllerMachine {
         // Messages of the nodes still wait to be read. Leases that have run out meanwhile are the controller's own fault.
         let text = format!("the controller itself stood still for {length}");
         self.emit_event(RunEventKind::Finding(text.clone()));
-        // Before the start it cannot have affected the traffic.
+        // Before the start, the pause cannot have affected the traffic.
         if self.has_started() {
             self.reasons.push((None, text));
         }

@@ -43,7 +43,8 @@ impl ControllerMachine {
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
             let text = format!("{CONTROLLER_LOST_REASON} before its start");
-            // Nothing was confirmed, so nothing was sent. Leases may still run: the earlier controller gave its last answer before now.
+            // No start was confirmed, so no frame was sent. Leases may still be valid: the earlier controller
+            // gave its last answer before now.
             self.peers.change_all_peers(|peer| peer.granted = Some(now));
             return self.fail_run(NodeFault { blame: Blame::Peer, text }, now);
         }
@@ -58,7 +59,8 @@ impl ControllerMachine {
         self.reasons.extend(left_out);
         for node in self.elsewhere.clone() {
             let Some(mut peer) = self.peers.get_mut(&node) else { continue };
-            // The controller of the other run has ended this one on the node, whose spool delivers the result.
+            // The controller of the other run has ended this run on the node, and the node's
+            // spool delivers the result.
             peer.raise_progress(PeerProgress::Spooled, now);
             peer.granted = None;
             peer.lost = true;

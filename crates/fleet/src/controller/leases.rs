@@ -13,7 +13,7 @@ impl ControllerMachine {
             && head == self.head
         {
             peer.heard = now;
-            // A node whose senders are done has no lease to wait for.
+            // If the senders of a node are done, the controller need not wait for its lease.
             if go_on && peer.progress < PeerProgress::Done {
                 peer.granted = Some(now);
             }
@@ -63,7 +63,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Time at which the last silent node has certainly stopped; `None` if all have reported their stop, or without leases.
+    /// Time at which the last silent node has certainly stopped; `None` if all nodes have reported their
+    /// stop, or without leases.
     pub(super) fn silent_nodes_stopped_at(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
         // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so

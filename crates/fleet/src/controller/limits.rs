@@ -51,8 +51,8 @@ impl RunLimits {
     /// Limits for one node in the controller's own process.
     pub const fn for_local(drain: Nanos) -> Self {
         Self {
-            // Commit and confirmation take well under a millisecond. The rest is for a busy machine; if that is not
-            // enough, further attempts have twice the lead each, the last one 2.5 s.
+            // Commit and confirmation take well under a millisecond. The remaining lead is for a busy
+            // machine; if it is not enough, each further attempt has twice the lead, the last one 2.5 s.
             lead: Nanos::from_millis(20),
             guard: Nanos::from_millis(10),
             // Two more than `LOCAL_CONFIRM_MARGIN`, after which the agent refuses a confirmation.
@@ -90,8 +90,8 @@ impl RunLimits {
             margin: CONFIRM_MARGIN,
             arming_rounds: ROUNDS_BEFORE_START,
             attempts: 5,
-            // A long time here delays no regular start. A short one would report a split start when a busy machine
-            // acknowledges late.
+            // A long time here delays no regular start. A short one would report a split start when a
+            // busy machine acknowledges late.
             confirm: two_round_trips.max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),
             // The lease of the node has certainly ended by then: 2 s x 1.001 + 0.7 s.

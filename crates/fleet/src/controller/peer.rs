@@ -39,14 +39,14 @@ pub(super) struct ControllerPeer {
     pub(super) lost: bool,
     /// True if nothing of the run is open there: its agent failed or was restarted.
     pub(super) gone: bool,
-    /// Time of the last grant that let it go on sending.
+    /// Time of the last grant that let the node continue to send.
     pub(super) granted: Option<MonoTime>,
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
     pub(super) result: Option<Arc<NodeResult>>,
     /// True if all stored segments of the node have arrived, and no result is among them.
     pub(super) unfinished: bool,
-    /// Longest time that its agent has waited for a processor.
+    /// Longest time that the node's agent has waited for a processor.
     pub(super) starved: Nanos,
 }
 

@@ -12,11 +12,11 @@ use std::ops::{Deref, DerefMut};
 #[derive(Clone, Debug, Default)]
 pub(super) struct ControllerPeers {
     nodes: BTreeMap<NodeName, ControllerPeer>,
-    /// Number of nodes that are waited for, by their progress.
+    /// Number of nodes that the controller waits for, by their progress.
     waited_for: [usize; PeerProgress::STEP_COUNT],
     /// Number of nodes without a result.
     without_result: usize,
-    /// Number of these nodes whose result may still arrive.
+    /// Number of these nodes from which a result may still arrive.
     owing_result: usize,
 }
 
@@ -103,7 +103,7 @@ impl ControllerPeers {
         }
     }
 
-    /// True if a node is not waited for any more, or was left out.
+    /// True if the controller does not wait for the node any more, or left it out.
     pub(super) fn is_lost(&self, node: &NodeName) -> bool {
         self.nodes.get(node).is_none_or(|peer| peer.lost)
     }
@@ -128,18 +128,18 @@ impl ControllerPeers {
         self.nodes.len()
     }
 
-    /// Number of nodes that are waited for.
+    /// Number of nodes that the controller waits for.
     pub(super) fn present_count(&self) -> usize {
         self.waited_for.iter().sum()
     }
 
-    /// True if every node that is waited for has reached this step.
+    /// True if every node that the controller waits for has reached this step.
     pub(super) fn have_all_peers_reached(&self, wanted: PeerProgress) -> bool {
         // One addition for each step, however large the fleet.
         self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
     }
 
-    /// True if every node's result is here, those of lost nodes included.
+    /// True if every node's result is here, including results of lost nodes.
     pub(super) const fn have_all_results(&self) -> bool {
         self.without_result == 0
     }

@@ -1,4 +1,4 @@
-//! Missing nodes: before T they may be left out, after T the others stop or go on.
+//! Missing nodes: before T the run may exclude them; after T the other nodes stop or continue.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct RunPolicies {
     /// Nodes that must be ready at T.
     pub start: StartPolicy,
-    /// Reaction of the others to the loss of a node after T.
+    /// Reaction of the other nodes to the loss of a node after T.
     pub on_loss: LostNodePolicy,
 }
 
@@ -30,13 +30,13 @@ pub enum StartPolicy {
     AtLeast(Share),
 }
 
-/// Effect of a lost node on the others.
+/// Effect of a lost node on the other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LostNodePolicy {
     /// They stop and report.
     #[default]
     Abort,
-    /// They go on to the end of the plan.
+    /// They continue to the end of the plan.
     Continue,
 }
 
@@ -71,7 +71,7 @@ impl ControllerMachine {
         for (node, why) in absent {
             self.peers.remove(&node);
             let why = format!("node {node} was left out: {why}");
-            // It never got a command, so it has nothing to release.
+            // The node never got a command, so it has nothing to release.
             self.left_out.insert(node, LeftOutNode { why, released: true });
         }
         self
@@ -79,18 +79,19 @@ impl ControllerMachine {
 
     /// True if the run may start without `missing` of its nodes.
     fn may_start_without(&self, missing: usize) -> bool {
-        // All nodes of the plan count: those that earlier attempts left out are still missing.
+        // All nodes of the plan count: nodes that earlier attempts excluded are still missing.
         let all = self.peers.len() + self.left_out.len();
         let present = self.peers.present_count();
         self.policies.start.is_enough(present.saturating_sub(missing), all)
     }
 
-    /// Goes on without nodes that are not ready, in a new attempt; returns `false` if the user does not accept that.
+    /// Continues in a new attempt without the nodes that are not ready; returns `false` if the user
+    /// does not accept that.
     pub(super) fn exclude_nodes(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
         if !self.may_start_without(stragglers.len()) {
             return false;
         }
-        // Fences off the stragglers: nobody accepts a command of the old attempt from here on.
+        // This fences off the late nodes: from here on, no node accepts a command of the old attempt.
         self.head.attempt += 1;
         for (node, why) in stragglers {
             self.peers.remove(&node);
@@ -125,11 +126,11 @@ impl ControllerMachine {
         }
     }
 
-    /// Goes on without a node, whose data may still arrive.
+    /// Continues without a node; its data may still arrive.
     pub(super) fn mark_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        // A node that has reported owes nothing, whatever happens to it afterwards.
+        // A node that has reported is complete, whatever happens to it afterwards.
         if peer.lost || peer.progress == PeerProgress::Reported {
             return;
         }

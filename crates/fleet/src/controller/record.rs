@@ -18,8 +18,8 @@ pub struct RunRecord {
     pub left_out: Vec<NodeName>,
     /// T, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,
-    /// Nodes that have nothing of the run to release: nodes that were absent at the start, and nodes that later
-    /// controllers have released, each for a run of its own.
+    /// Nodes that have nothing of the run to release: nodes that were absent at the start, and nodes that
+    /// later controllers have released, each for its own run.
     #[serde(default)]
     pub released: BTreeSet<NodeName>,
 }
@@ -29,7 +29,7 @@ impl RunRecord {
     pub fn record_key(run: &RunId) -> String {
         format!("run.{run}")
     }
-    /// All nodes of its plan, those that were left out included.
+    /// All nodes of the plan, including nodes that were left out.
     pub fn all_nodes(&self) -> Vec<NodeName> {
         let mut nodes: Vec<NodeName> = self.nodes.iter().chain(&self.left_out).cloned().collect();
         nodes.sort();
@@ -59,7 +59,7 @@ impl ControllerMachine {
             | ControllerPhase::Running { start } => Some(start),
             _ => None,
         };
-        // Taken over from the earlier record: a third controller must have these, too.
+        // The list is taken over from the earlier record: a third controller must have these nodes, too.
         let inherited = self.inherited.as_ref();
         let mut left_out: BTreeSet<NodeName> =
             inherited.iter().flat_map(|record| &record.left_out).cloned().collect();
@@ -70,7 +70,8 @@ impl ControllerMachine {
                 released.insert(node.clone());
             }
         }
-        // The record comes before the commands of this state: a successor must never find less in the record than the nodes were told.
+        // The record comes before the commands of this state: a later controller must find at least as much
+        // in the record as the nodes were told.
         self.actions.push(ControllerAction::Record(RunRecord {
             head: self.head.clone(),
             state,

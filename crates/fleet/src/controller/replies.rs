@@ -88,8 +88,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Gives up a node that an earlier leader prepared. It refuses a start in a later epoch than the one of its commit, so
-    /// it can never start, and has no result.
+    /// Gives up a node that an earlier leader prepared. The node refuses a start if the epoch is later than
+    /// that of its commit, so it can never start and has no result.
     fn on_missed_start(&mut self, node: &NodeName, now: MonoTime) {
         self.mark_node_gone(node);
         self.on_unfinished(node);
@@ -146,7 +146,7 @@ impl ControllerMachine {
         now: MonoTime,
     ) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        // Every node ends after a stop, and a repeated reply is nothing new: neither is worth a finding.
+        // Every node ends after a stop, and a repeated reply has no new information: neither is a finding.
         let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
         peer.raise_progress(PeerProgress::Done, now);
@@ -165,7 +165,7 @@ impl ControllerMachine {
             let text = format!("node {node}: {}", self.add_overload_note(node, &cut));
             self.emit_event(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
-            // A node that stopped early has the same effect on the result as one that was lost.
+            // A node that stopped early affects the result like a lost node.
             if self.policies.on_loss == LostNodePolicy::Abort {
                 self.stop_senders(now);
             }
@@ -224,7 +224,7 @@ impl ControllerMachine {
     pub(super) fn on_telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
-        // Counts are cumulative: an overtaken sample has nothing that the newer one lacks.
+        // Counts are cumulative: an overtaken sample has no count that the newer one lacks.
         let is_newer = peer.sampled.is_none_or(|at| at < sample.at);
         if is_newer {
             peer.sampled = Some(sample.at);
@@ -238,9 +238,9 @@ impl ControllerMachine {
 
     pub(super) fn on_late_reply(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
-            // One late node is enough: T must be the same for all, so all of them get a later one.
+            // One late node is enough: T must be the same for all nodes, so all of them get a later T.
             ControllerPhase::Committing { .. } => self.start_next_attempt(now),
-            // It refused the confirmation before T, or T passed without one: nothing has started anywhere.
+            // The node refused the confirmation before T, or T passed without one: no node has started.
             ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.start_next_attempt(now),
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.on_node_failure(

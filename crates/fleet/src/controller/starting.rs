@@ -29,7 +29,7 @@ impl ControllerMachine {
         // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
         let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MAX_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
-        // In a steered run nothing begins at T: there is nothing to wait for.
+        // In a steered run no stream begins at T, so the controller need not wait for T.
         let start = if self.preparation.terms.steered { now } else { now + lead };
         self.phase = ControllerPhase::Committing { since: now, start };
         self.enter_state(RunState::Committed);
@@ -39,7 +39,7 @@ impl ControllerMachine {
 
     /// True if confirmations still arrive in time, assuming that they take as long as the slowest acknowledgement of the commit.
     pub(super) fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
-        // A confirmation to some nodes and not to others is the one thing that cannot be taken back.
+        // A confirmation that reaches only some nodes is the only step that cannot be undone.
         self.preparation.terms.steered || now + self.limits.margin + now.since(since) < start
     }
 

@@ -90,8 +90,8 @@ impl ControllerMachine {
         }
         let open = self.present_nodes();
         let begins = steer.starts_streams();
-        // A single node informs its receivers before its senders by itself. Several nodes need a barrier for that, so a
-        // change with new takes goes in steps.
+        // A single node informs its own receivers before its senders. Several nodes need a barrier for that,
+        // so a change with new takes goes in steps.
         let stage = if open.len() > 1 && steer.makes_segments() {
             ChangeStage::Hold(steer, Vec::new())
         } else {
@@ -141,7 +141,7 @@ impl ControllerMachine {
         self.advance_change(now);
     }
 
-    /// Handles a node whose receivers have the takes.
+    /// Handles a node with receivers that know the takes.
     pub(super) fn on_announced(
         &mut self,
         node: &NodeName,
@@ -173,13 +173,13 @@ impl ControllerMachine {
         self.advance_change(now);
     }
 
-    /// Goes on to the next step when no node is waited for.
+    /// Starts the next step when all nodes have answered.
     pub(super) fn advance_change(&mut self, now: MonoTime) {
         self.drop_lost_nodes();
         self.undo_change_on_stop();
         let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
         let CurrentChange { number, stage, begins, fault, .. } = current;
-        // One start time for all nodes, far enough ahead for the announcement to reach each of them.
+        // All nodes get one start time, late enough for the announcement to reach each of them.
         let at = begins.then(|| now + self.limits.lead);
         let stage = match (stage, &fault) {
             (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,
@@ -195,7 +195,7 @@ impl ControllerMachine {
         self.steering.current =
             Some(CurrentChange { number, stage, begins, open: self.present_nodes(), fault });
         self.send_change_step();
-        // There may be no node left to wait for.
+        // There may be no node left to answer.
         self.advance_change(now);
     }
 
@@ -211,7 +211,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Undoes an undecided change when the run is stopped. Streams that are held then are stopped like the rest.
+    /// Undoes an undecided change when the run is stopped. The stop also applies to the held streams.
     fn undo_change_on_stop(&mut self) {
         let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
@@ -219,13 +219,13 @@ impl ControllerMachine {
             let text = "the run was stopped before the change was made".to_owned();
             current.fault.get_or_insert(NodeFault { blame: Blame::Plan, text });
             current.stage = ChangeStage::Undo;
-            // Nobody is waited for: the stop ends the held streams on every node.
+            // The controller waits for no node: the stop ends the held streams on every node.
             current.open.clear();
         }
     }
 
     fn report_change(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
-        // In the order of the requests: the next change begins only after the outcome of this one is out.
+        // Changes follow the order of the requests: the next change begins only after this one has its outcome.
         self.emit_event(RunEventKind::Steered { number, outcome });
         self.begin_next_change(now);
     }

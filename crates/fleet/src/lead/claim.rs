@@ -9,8 +9,8 @@
 //! Many leads are written with several requests in flight. A claim that has met another one writes one lead after the
 //! other, in the order of their names: of several such claims, one always gets its nodes.
 //!
-//! Invariant: a blocked claim holds nothing; the epoch that it writes is above every epoch of its nodes and of their
-//! leads; a lead is written only over a value that was free, or whose term was over.
+//! Invariant: a blocked claim holds no lead. The epoch that it writes is above every epoch of its nodes and
+//! of their leads. It writes a lead only over a value that was free, or that belonged to an ended term.
 
 use super::{HeldLead, NodeLead, OwnLead, return_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
@@ -29,11 +29,11 @@ pub enum ClaimProgress {
     UnderWay,
     /// All leads belong to this controller, in this epoch.
     Taken(u64, Vec<OwnLead>),
-    /// These leads belong to others; none belongs to this controller.
+    /// These leads belong to other controllers; none belongs to this one.
     Blocked(BTreeMap<NodeName, HeldLead>),
 }
 
-/// Nodes whose leads a claim wants.
+/// Nodes of which a claim wants the leads.
 #[derive(Clone, Debug)]
 pub struct WantedNodes {
     pub run: RunId,
@@ -74,7 +74,7 @@ pub struct LeadClaim {
     terms: BTreeMap<String, OtherControllerTerm>,
     epoch: u64,
     taken: Vec<OwnLead>,
-    /// Nodes whose lead may name this claim.
+    /// Nodes with a lead that may name this claim.
     attempted: BTreeSet<NodeName>,
     writes_at_once: usize,
 }
@@ -102,8 +102,8 @@ impl LeadClaim {
         self.watch
     }
 
-    /// Nodes whose lead may name this claim without its knowledge, because an answer was lost. A caller that gives the
-    /// claim up must give these leads back.
+    /// Nodes with a lead that may name this claim without its knowledge, because an answer was lost. A caller
+    /// that gives up the claim must give these leads back.
     pub const fn attempted_nodes(&self) -> &BTreeSet<NodeName> {
         &self.attempted
     }
@@ -146,7 +146,7 @@ impl LeadClaim {
     fn read_leads<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::record_key).collect();
         let found = records.get_records(&keys)?;
-        // Answers of an earlier round say nothing about the records as they are now.
+        // Answers of an earlier round may be out of date.
         self.found.clear();
         self.terms.clear();
         for (node, record) in self.wanted.nodes.iter().zip(found) {
@@ -188,7 +188,7 @@ impl LeadClaim {
     fn decide_claim(&mut self) -> ClaimProgress {
         let held = self.nodes_held_by_others();
         if !held.is_empty() {
-            // The answer to a write of its own may have been lost.
+            // The answer to one of its own writes may have been lost.
             self.taken = self.own_leads();
             self.stage = Stage::GiveBack;
             let holds_nothing = self.taken.is_empty();
@@ -196,15 +196,15 @@ impl LeadClaim {
         }
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
-        // Nodes refuse an epoch that is not above every epoch they have seen. A number that cannot be an epoch is
-        // ignored, or a forged one would use up all the rest.
+        // Nodes accept only an epoch above every epoch that they have seen. An impossible number is ignored:
+        // otherwise one forged number would use up all remaining epochs.
         self.epoch = known.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0) + 1;
         let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
             TermState::Dead(revision) => Some((controller.clone(), revision)),
             _ => None,
         });
-        // Terms end before leads are written: a controller that wakes up meanwhile must find that it has
-        // lost, and not only that some of its nodes are gone.
+        // Terms end before leads are written: a controller that wakes up in the meantime must see that its
+        // term is over, not only that some nodes are gone.
         self.stage = Stage::EndTerms(dead.collect());
         ClaimProgress::UnderWay
     }
@@ -228,7 +228,7 @@ impl LeadClaim {
         // That controller has lost from here on, even if its process wakes up: its next refresh is refused.
         let done = record.map(|record| record.end_if_unchanged(records, revision));
         match done {
-            // It was refreshed after all, or another controller has ended it: read again.
+            // The other controller did refresh the record, or a third one has ended it: it is read again.
             Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
@@ -281,8 +281,8 @@ impl LeadClaim {
                 Err(error) => failure = Some(error),
             }
         }
-        // Lock ordering: claims that take leads one by one, in the order of names, cannot each hold a lead that the
-        // other needs. With many in flight, two claims could block each other again and again.
+        // Lock ordering: if claims take leads one by one, in the order of names, two claims cannot each hold a lead
+        // that the other needs. With many requests in flight, two claims could block each other again and again.
         if is_contested {
             self.writes_at_once = 1;
         }

@@ -65,17 +65,17 @@ impl MemberRow {
         self.overruled_labels = labels.map(|labels| labels.overruled_labels(&self.hello)).unwrap_or_default();
     }
 
-    /// All labels in force: those of the node's owner, then those that the operator added.
+    /// All labels in force: labels of the node's owner, then labels that the operator added.
     pub fn labels(&self) -> impl Iterator<Item = &String> {
         self.hello.labels.iter().chain(&self.operator_labels)
     }
 
-    /// Reason that keeps it from taking part in `run`; `None` without one. A run of an earlier controller on it is no
-    /// reason: the next leader ends it.
+    /// Reason that prevents the node from taking part in `run`; `None` without one. A run of an earlier
+    /// controller on the node is no reason: the next leader ends that run.
     pub fn find_hindrance(&self, run: Option<&RunId>) -> Option<String> {
-        // A lead for this very run is no hindrance: its controller is the one that asks.
+        // A lead for this run is no obstacle: its controller is the caller.
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
-        // The silence comes first: what else is known of a silent node may be out of date.
+        // The silence comes first: other facts about a silent node may be out of date.
         if self.presence == NodePresence::Lost {
             // The last hello may have gone to another controller: its time does not show when the node became silent.
             Some(format!("it does not answer; it was last heard {} ago", self.silent))

@@ -12,12 +12,12 @@ pub struct ChangeOrder {
     pub steer: PlanChange,
 }
 
-/// A step of a change whose takes concern several nodes: a node's receivers have them before the senders of another
-/// node begin. All nodes have taken a step before the first one gets the next.
+/// A step of a change whose takes concern several nodes: a node's receivers have them before the senders of
+/// another node begin. No node gets the next step before all nodes have taken the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
-    /// Hold the streams that are sent here and report their positions; find out what could be wrong.
+    /// Hold the streams that this node sends, and report their positions; check for possible faults.
     Hold(PlanChange),
     /// Announce the takes that follow to the receivers. The change is decided from here on.
     Announce {
@@ -26,12 +26,12 @@ pub enum ChangeStep {
         /// Start time, if streams begin.
         at: Option<MonoTime>,
     },
-    /// Make the senders go on.
+    /// Make the senders continue.
     Begin {
         /// Start time, possibly later than announced.
         at: Option<MonoTime>,
     },
-    /// Go on as before, instead of the announcement, because a node could not hold.
+    /// Continue as before: this replaces the announcement if a node could not hold its streams.
     Undo,
 }
 

@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for PlacesVisitor {
                 PlaceOrGap::Place(_) => 1,
                 PlaceOrGap::Gap(count) => *count,
             };
-            // Checked before the places are allocated: a gap is one number, however large.
+            // The number is checked before the places are allocated: a gap is one number, however large.
             if length > MAX_PLAN_PORTS - places.len() {
                 return Err(A::Error::custom(format_args!(
                     "the list has more than {MAX_PLAN_PORTS} port locations"

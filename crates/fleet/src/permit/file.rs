@@ -1,5 +1,5 @@
-//! The owner's file, in TOML. Every key may be left out; then the default applies. An unknown key is an error: the
-//! owner meant to forbid something by it.
+//! The owner's file, in TOML. For a missing key the default applies. An unknown key is an error: the owner
+//! meant to forbid something with it.
 
 use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
 use packetrig_plan::{LABEL_FORMAT, PortLocation, is_label};

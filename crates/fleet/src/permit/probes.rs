@@ -39,7 +39,7 @@ impl AskedLoad {
         let Some(probes) = &plan.probes else { return };
         // Each request of another node brings one answer, so a reflector sends as fast as it is asked.
         let lines = u64::from(probes.line_count_of(port)) + probes.asking_ports(port).count() as u64;
-        // Each line has a time of its own then: the port sends for one line at a time.
+        // Each line has its own time then: the port sends for one line at a time.
         let lines = if probes.method.needs_exclusive_turn() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);

@@ -53,10 +53,10 @@ fn receive_until_stopped(
         let is_over = shared.is_over();
         if is_over && until_ns.is_none() {
             until_ns = Some(clock::monotonic_ns() + SOCKET_DRAIN_TIMEOUT_NS);
-            // A flood would have no end. If the socket cannot be shut, DRAIN_NS still limits what is read.
+            // A flood would never end. If the socket cannot be shut down, DRAIN_NS still limits the reading.
             drop(receiver.stop_intake());
         }
-        // No more waiting after the end: the first empty read below then means that the socket is drained.
+        // After the end it does not wait any more: the first empty read below then means that the socket is drained.
         let wait = if is_over { Duration::ZERO } else { DATAGRAM_WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         // A block carries one time of arrival, so every wait begins a new one.
@@ -99,7 +99,8 @@ impl DatagramBatch<'_> {
     fn take_datagram(&mut self, bytes: &[u8], from: SocketAddr) {
         // An IPv6 socket reports IPv4 senders as mapped addresses; the list of exporters has plain ones.
         let address = from.ip().to_canonical();
-        // Counted before any check: the ledger's rule is messages = read + refused + not allowed + unread.
+        // The message is counted before any check: the ledger's rule is messages = read + refused + not
+        // allowed + unread.
         add_to_counter(&self.counters.messages, 1);
         add_to_counter(&self.counters.bytes, bytes.len() as u64);
         if !self.shared.allowed.allows_address(address) {
@@ -121,7 +122,7 @@ impl DatagramBatch<'_> {
 
     fn send_block(&mut self) {
         let messages = std::mem::replace(&mut self.messages, MessageBlock::new());
-        // Before the decoding thread, which may have to be waited for.
+        // This comes before the decoding thread, for which the caller may have to wait.
         self.outlets.relays.iter().for_each(|relay| relay.offer_block(&messages));
         self.is_heard &= messages.send_to_decoder(&self.outlets.queue);
     }

@@ -22,7 +22,7 @@ const MAX_PENDING_RECORDS: usize = 8192;
 const MAX_PENDING_LEDGERS: usize = 256;
 /// Maximum number of records handed over in one call.
 const MAX_RECORDS_PER_CALL: usize = 1024;
-/// Interval at which waiting records are handed over and the known state is published.
+/// Interval at which waiting records are passed on and the current state is published.
 const TICK_INTERVAL_NS: u64 = 200_000_000;
 /// With many exporters a snapshot is expensive: it takes at most one part in this many of the time, but is made
 /// at least every `MAX_TICK_INTERVAL_NS`.
@@ -103,7 +103,8 @@ impl<O: RecordOutlet> PendingRecords<O> {
         }
     }
 
-    /// Hands everything over. Keeps no buffers, so that an exporter that once sent much does not hold memory for good.
+    /// Passes on all batches. Keeps no buffers, so that an exporter that once sent much data does not
+    /// occupy memory for ever.
     fn hand_over(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
             for batch in records.chunks(MAX_RECORDS_PER_CALL) {
@@ -161,7 +162,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 self.hand_over_and_publish(known);
             }
         }
-        // Flows that SIM still holds open become records now; the last tick hands them over and publishes the final state.
+        // Flows that SIM still holds open become records now; the last tick passes them on and publishes the final state.
         let Self { gather, pending, .. } = &mut self;
         gather.finish_flows(&mut |exporter, record| pending.keep_record(exporter, record, None));
         self.hand_over_and_publish(known);
@@ -193,7 +194,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                             pending.keep_ledger(*exporter, statistics.at_ns, ledger);
                         }
                     }
-                    // Counted by the session.
+                    // The session has counted these.
                     ReceivedMessage::Gap { .. } | ReceivedMessage::Restart => {}
                 }
             });
@@ -212,13 +213,13 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         gather.advance_to(now_ns, &mut |exporter, record| pending.keep_record(exporter, record, None));
         // Handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
         pending.hand_over();
-        // Made after the hand-over, so that its counts include the records that the outlet has.
+        // The snapshot is made after the hand-over, so that its counts include the records that the outlet has.
         let snapshot = self.snapshot_state();
-        // Called before the lock is taken, so that readers of the ledger never wait for an outlet.
+        // This is called before the lock is taken, so that readers of the ledger never wait for an outlet.
         self.pending.outlet.on_tick(&snapshot.exporters);
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
-        // The next tick is due after TICK_SHARE times what this one took: copying the counters of very many exporters
-        // must not keep the thread from decoding.
+        // The next tick is due after TICK_SHARE times the duration of this one: copying the counters of very
+        // many exporters must not stop the decoding.
         let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
         self.due_ns = began_ns
             + took_ns.saturating_mul(TICK_SHARE_DIVISOR).clamp(TICK_INTERVAL_NS, MAX_TICK_INTERVAL_NS);
@@ -232,8 +233,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             is_here,
             counts: counts.clone(),
             reported: reported.copied(),
-            // A session that has ended is listed without its port, so another one
-            // may stand under the same identity.
+            // An ended session is listed without its port, so another session may have the same identity.
             numbers: self.collector.sequence_numbers(exporter).filter(|_| is_here),
             interfaces: if is_here { self.collector.interface_counters(exporter) } else { Vec::new() },
         });

@@ -25,8 +25,8 @@ pub(super) fn start_file_reader(
 ) -> Result<JoinHandle<()>, Error> {
     let file = File::open(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
     let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    // A file has no port. Its number takes that place and keeps files with the same observation domain apart; files
-    // from number 65,535 on share one source.
+    // A file has no port. Its number replaces the port and keeps files with the same observation domain
+    // apart; files from number 65,535 on share one source.
     let source = MessageSource { address, port: clamp_to_u16(number), transport: MessageTransport::File };
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
@@ -48,7 +48,7 @@ fn read_and_count(
         FileReadOutcome::Stopped => counters.stopped.store(true, Ordering::Relaxed),
         FileReadOutcome::Failed => counters.failed.store(true, Ordering::Relaxed),
     }
-    // Fails only if the decoding thread has ended: then no session is left to close.
+    // This fails only if the decoding thread has ended: then no session is left to close.
     drop(queue.send(IntakeItem::Closed(source)));
 }
 
@@ -77,7 +77,7 @@ fn read_messages(
     while !shared.is_over() {
         match file.read(&mut room[filled..]) {
             Ok(0) if filled == 0 => return FileReadOutcome::Whole,
-            // Bytes are left that are no whole message.
+            // The remaining bytes are not a whole message.
             Ok(0) => return FileReadOutcome::Cut,
             Ok(length) => filled += length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,

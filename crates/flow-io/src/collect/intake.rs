@@ -46,13 +46,13 @@ pub(super) struct MessageBlock {
 #[derive(Debug, Default)]
 pub(super) struct DeliveredRecords {
     count: AtomicU64,
-    /// Time at which the last of them was counted, on the clock of [`collector_clock_ns`].
+    /// Time at which the last of these messages was counted, on the clock of [`collector_clock_ns`].
     last_ns: AtomicU64,
 }
 
 impl DeliveredRecords {
     pub(super) fn add_records(&self, count: u64) {
-        // Messages without records must not renew the idle time: they cost nothing to send.
+        // Messages without records must not renew the idle time: sending them costs nothing.
         if count > 0 {
             self.last_ns.store(collector_clock_ns(), Ordering::Relaxed);
             self.count.fetch_add(count, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl DeliveredRecords {
 /// A listener's thread, and the address it got.
 #[derive(Debug)]
 pub(super) struct ListenerThread {
-    /// With the port that the kernel chose, if port 0 was asked for.
+    /// Local address, with the port that the kernel chose if port 0 was requested.
     pub(super) bound: SocketAddr,
     pub(super) thread: JoinHandle<()>,
 }
@@ -82,7 +82,7 @@ impl MessageBlock {
         Self { at_ns: collector_clock_ns(), ..Self::default() }
     }
 
-    /// An empty block for messages of a connection, whose records count in `delivered`.
+    /// An empty block for messages of a connection; their records count in `delivered`.
     pub(super) fn new_for_connection(delivered: &Arc<DeliveredRecords>) -> Self {
         Self { delivered: Some(Arc::clone(delivered)), ..Self::new() }
     }
@@ -156,14 +156,14 @@ pub struct IntakeCounts {
     pub open: u64,
     /// Connections refused: too many, or not encrypted as they should be.
     pub refused: u64,
-    /// Connections of which one side did not accept the other, such as its certificate.
+    /// Connections that one side refused, for example because of the certificate.
     pub handshakes_failed: u64,
     /// Reason of the last failure: the address of the exporter, the certificate and the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_failure: Option<String>,
     /// Connections and files that ended within a message, or contained something that is not a message.
     pub broken: u64,
-    /// Connections closed because a message did not come to its end in time.
+    /// Connections closed because a message was not complete in time.
     pub slow: u64,
     /// Connections refused because their address already has as many as one address may have.
     pub address_full: u64,
@@ -173,7 +173,8 @@ pub struct IntakeCounts {
     pub cut: u64,
     /// Connections closed to make room for new ones.
     pub made_room: u64,
-    /// True if the listener has failed and receives nothing any more, or if the rest of the file cannot be read.
+    /// True if the listener has failed and receives no more data, or if the remaining part of the
+    /// file cannot be read.
     pub failed: bool,
     /// True if the collector ended before it had read the whole file.
     pub stopped: bool,

@@ -38,9 +38,9 @@ pub struct ExporterLedger {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedOverRecords {
     pub records: u64,
-    /// Packets that these records stand for.
+    /// Number of packets that these records report.
     pub packets: u64,
-    /// Bytes that these records stand for.
+    /// Number of bytes that these records report.
     pub bytes: u64,
     /// Packets of SIM in flows that are still open.
     pub open_packets: u64,
@@ -59,7 +59,7 @@ pub struct CollectLedger {
     pub refused: RefusedMessages,
     /// Exporters that were forgotten to make room for others, by cause.
     pub forgotten: ForgottenExporters,
-    /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
+    /// Memory that exporters hold, in bytes of the allocator; flows that SIM holds open are counted separately.
     pub memory: u64,
     /// Records that went to the sinks.
     pub handed: HandedOverRecords,
@@ -94,7 +94,7 @@ pub struct MissingData {
     pub amount: u64,
 }
 
-/// Balance of a meter's packets: those in records here, and the others by the place of their loss.
+/// Balance of a meter's packets: packets in records here, and lost packets by the place of the loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketBalance {
     /// Packets that arrived at the meter's interface or were in its file.
@@ -112,9 +112,9 @@ impl HandedOverRecords {
     pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("records_total", "records handed to the sinks", self.records),
-            ("packets_total", "packets these stand for", self.packets),
-            ("bytes_total", "bytes of IP these stand for", self.bytes),
-            ("open_packets", "packets of SIM in flows that go on", self.open_packets),
+            ("packets_total", "packets of these records", self.packets),
+            ("bytes_total", "IP bytes of these records", self.bytes),
+            ("open_packets", "packets of SIM in open flows", self.open_packets),
         ]
     }
 
@@ -138,8 +138,8 @@ impl GroupLedger {
         let counts = &self.counts;
         [
             ("records_total", "records that arrived", counts.records),
-            ("repeated_records_total", "records with nothing new", counts.repeated),
-            ("overlapping_records_total", "records of which a part was new", counts.overlapping),
+            ("repeated_records_total", "records without a new part", counts.repeated),
+            ("overlapping_records_total", "records with a new part", counts.overlapping),
             ("packets_total", "packets, each once", counts.packets),
             ("known_packets_total", "packets that another record had reported", counts.known_packets),
             (
@@ -173,7 +173,8 @@ impl GroupLedger {
 /// Packets that arrived where a meter listens, as far as it knows.
 fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
-    // Some drivers count what they dropped as arrived, others do not: the larger number is the one without a gap.
+    // Some drivers count dropped packets as arrived, other drivers do not: the larger number is the one
+    // without a gap.
     let counted = capture.delivered.saturating_add(dropped_packets(ledger));
     // Interfaces do not count packets that this machine sent as arrived.
     capture.arrived.map_or(counted, |arrived| arrived.saturating_add(capture.sent)).max(counted)
@@ -193,8 +194,8 @@ impl ExporterLedger {
         let received = self.counts.packets;
         let ignored = IgnoredReason::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
         let read = dropped_packets(ledger).saturating_add(capture.delivered);
-        // The exporter's report is some seconds old unless it has ended. So fewer packets than it sent may be here (on the
-        // way, or lost), or more (`newer`): at most one of the two is above zero.
+        // The exporter's report is some seconds old unless it has ended. So fewer packets than it sent may be
+        // here (on the way, or lost), or more (`newer`): at least one of the two counts is zero.
         let on_the_way = export.sent.packets.saturating_sub(received);
         let newer = received.saturating_sub(export.sent.packets);
         let places = [
@@ -307,7 +308,7 @@ impl CollectLedger {
         [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
     }
 
-    /// Lists data that exporters sent and this collector did not decode, as far as it can tell; entries of zero are left out. Messages
+    /// Lists data that exporters sent and this collector did not decode, as far as it knows. Entries of zero are left out. Messages
     /// that the user excluded (`--allow-exporter`), duplicates and messages of other protocols are not missing.
     pub fn missing_data(&self) -> Vec<MissingData> {
         let total = &self.total;
@@ -324,11 +325,11 @@ impl CollectLedger {
                 self.sum_of_intake(|intake| intake.broken_connections() + intake.slow),
             ),
             (
-                "files with something other than whole messages",
+                "files with data that is not a whole message",
                 self.intake.iter().filter(|intake| intake.is_damaged_file()).count() as u64,
             ),
             (
-                "connections refused: one side did not accept the other's certificate or protocol",
+                "connections refused: one side rejected the other's certificate or protocol",
                 self.sum_of_intake(|intake| intake.handshakes_failed),
             ),
             ("connections with more to read at the end", self.sum_of_intake(|intake| intake.cut)),

@@ -1,7 +1,7 @@
-//! Received datagrams go on unchanged to other collectors.
+//! Received datagrams are forwarded unchanged to other collectors.
 //!
-//! Each target has its own thread and a bounded queue, so a target never holds up a listener. The sender of what goes on is this
-//! machine: keeping the exporter's address would need rights to forge addresses.
+//! Each target has its own thread and a bounded queue, so a target never holds up a listener. Forwarded datagrams have this
+//! machine as their sender: keeping the exporter's address would need rights to forge addresses.
 //!
 //! Invariant: each datagram that was offered is sent, refused by the kernel, or dropped because the queue was full.
 
@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 /// Blocks of datagrams that wait for one target; a block has at most 64 KiB and one datagram more.
 const RELAY_QUEUE_BLOCKS: usize = 256;
 
-/// A collector to which received datagrams go on.
+/// A collector to which received datagrams are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayTarget {
     host: String,
@@ -33,7 +33,7 @@ pub struct RelayTarget {
 pub enum RelayTargetError {
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("`{0}` is not a valid relay target: only datagrams go on; write udp://HOST:PORT")]
+    #[error("`{0}` is not a valid relay target: only datagrams are forwarded; write udp://HOST:PORT")]
     NotUdp(String),
 }
 
@@ -126,7 +126,7 @@ impl RelayQueue {
             return;
         }
         let count = block.parts.len() as u64;
-        // Before the copy: a target that is behind costs the listener nothing.
+        // This check comes before the copy: a slow target costs the listener nothing.
         if self.queue.is_full() {
             add_to_counter(&self.counters.dropped, count);
             return;
@@ -147,7 +147,8 @@ pub(super) struct RunningRelay {
     pub(super) thread: JoinHandle<()>,
 }
 
-/// Starts the thread of a target. It ends when all copies of its queue are gone and what waited is sent.
+/// Starts the thread of a target. The thread ends when all copies of its queue are gone and the
+/// waiting datagrams are sent.
 pub(super) fn start_relay(
     target: &RelayTarget,
     listen: &[super::ListenAddress],
@@ -200,7 +201,7 @@ fn send_until_closed(
         for length in lengths {
             let (datagram, behind) = rest.split_at(length);
             rest = behind;
-            // The socket is not connected, so a target where nobody listens does not fail the next send.
+            // The socket is not connected: a target without a listening program must not fail the next send.
             match socket.send_to(datagram, address) {
                 Ok(_) => {
                     add_to_counter(&counters.sent, 1);

@@ -1,8 +1,8 @@
 //! TCP and TLS connections: each has a thread that splits what it reads into messages.
 //!
-//! Invariant: there are never more connections than the options allow, no address (of IPv6: no /64) has more than its share of them,
-//! and each holds at most one incomplete message. A silent connection has a deadline, and one that delivers no records is closed
-//! when others need room.
+//! Invariant: there are never more connections than the options allow, no address (of IPv6: no /64) has more
+//! than its share of them, and each holds at most one incomplete message. A silent connection has a deadline,
+//! and a connection without records is closed when other connections need its place.
 
 mod peers;
 mod turns;
@@ -91,8 +91,7 @@ fn accept_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>
         match listener.accept() {
             Ok((stream, from)) => admit_connection(context, &mut peers, stream, from),
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
-            // No connection waits, or an error that passes, such as
-            // ECONNABORTED or EMFILE: the listener goes on.
+            // No connection waits, or the error is temporary, such as ECONNABORTED or EMFILE: the listener continues.
             Err(_) => std::thread::sleep(END_CHECK_INTERVAL),
         }
         // Connections that keep coming must not hold up the end for ever.
@@ -156,9 +155,10 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     if let Some(counter) = counter {
         add_to_counter(counter, 1);
     }
-    // The listener still holds the socket, so dropping it here would not close it. Fails only if the peer has closed already.
+    // The listener still holds the socket, so dropping it here would not close it. This fails only if the
+    // peer has closed already.
     drop(peer.stream.shutdown(Shutdown::Both));
-    // Fails only if the decoding thread has ended: then no session is left to close.
+    // This fails only if the decoding thread has ended: then no session is left to close.
     drop(context.queue.send(IntakeItem::Closed(source)));
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
@@ -177,7 +177,7 @@ fn log_end(source: MessageSource, end: ConnectionOutcome, is_evicted: bool) {
 enum ConnectionOutcome {
     Orderly,
     Refused,
-    /// One of the two sides does not accept the other.
+    /// One of the two sides refuses the other.
     HandshakeFailed,
     Broken,
     Slow,
@@ -213,7 +213,7 @@ fn serve_messages(
     }
 }
 
-/// Completes the TLS handshake. The error holds the objection of one of the sides, if there was one.
+/// Completes the TLS handshake. The error contains the objection of one side, if there was one.
 fn shake_hands(
     context: &ConnectionContext,
     mut stream: TimeLimitedStream,
@@ -263,15 +263,15 @@ fn read_until_closed(
                 if used > 0 {
                     room.copy_within(used..filled, 0);
                     filled -= used;
-                    // The rest belongs to the next message, whose time limit begins now.
+                    // The remaining bytes belong to the next message; its time limit begins now.
                     begun_ns = clock::monotonic_ns();
                 }
             }
             // The turn is over although bytes arrive (see `turns`): check the deadlines, then read on.
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
             Err(error) if is_not_ready_error(&error) && !context.shared.is_over() => {}
-            // The collector ends and nothing is waiting, or the peer has gone: many peers close a TLS connection without
-            // `close_notify`, which rustls reports as an error. At a message boundary that is an orderly end.
+            // The collector ends and no bytes are waiting, or the peer has gone: many peers close a TLS connection
+            // without `close_notify`, which rustls reports as an error. At a message boundary that is an orderly end.
             Err(_) => return end_of_stream(filled),
         }
         if context.shared.is_over() {
@@ -291,7 +291,7 @@ fn end_of_stream(unfinished_bytes: usize) -> ConnectionOutcome {
     if unfinished_bytes == 0 { ConnectionOutcome::Orderly } else { ConnectionOutcome::Broken }
 }
 
-/// Hands on all whole messages and returns how many bytes they had; `None` if the connection cannot go on.
+/// Passes on all whole messages and returns how many bytes they had; `None` if the connection cannot continue.
 fn forward_messages(
     context: &ConnectionContext,
     peer: &PeerState,
@@ -302,11 +302,11 @@ fn forward_messages(
     let used = split_messages(bytes, |message| messages.push_message(source, message));
     add_to_counter(&context.counters.messages, messages.parts.len() as u64);
     add_to_counter(&context.counters.bytes, messages.bytes.len() as u64);
-    // Only whole messages count as sent: bytes that never become one must not keep a connection open.
+    // Only whole messages count as sent: a partial message must not keep a connection open.
     if !messages.parts.is_empty() {
         peer.note_message();
     }
-    // The messages in front of a fault are still delivered; only then the connection ends.
+    // The messages before a fault are still delivered; only then the connection ends.
     if messages.send_to_decoder(&context.queue) { used } else { None }
 }
 

@@ -18,7 +18,8 @@ pub struct TlsFiles {
     /// Certificate chain of this collector.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Certificate authorities of exporters. If given, every exporter must present a certificate signed by one of them.
+    /// Certificate authorities of exporters. If this is set, every exporter must present a certificate that
+    /// one of them signed.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -55,11 +56,11 @@ impl ListenerEncryption {
 
     /// Describes why a handshake failed, if one of the two sides objected. `None`: the peer has just gone.
     pub(super) fn describe_failure(&self, error: &io::Error) -> Option<String> {
-        // Taken first, so that it is not mistaken for that of a later handshake.
+        // The error is taken first, so that it is not mistaken for the error of a later handshake.
         let of_exporter = self.verifier.as_ref().and_then(|verifier| verifier.take_refusal());
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(match error {
-            // An alert comes from the other side, so our own verifier has nothing to say about it.
+            // An alert comes from the other side, so our own verifier has no reason to report.
             rustls::Error::AlertReceived(_) => {
                 format!("the exporter does not accept the certificate {}: {error}", self.own)
             }
@@ -75,7 +76,7 @@ fn build_verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<Expo
     for authority in &trusted {
         roots.add(authority.clone()).map_err(|error| unusable_file(CLIENT_AUTHORITIES, path, error))?;
     }
-    // Without `allow_unauthenticated` this verifier refuses clients that present no certificate.
+    // Without `allow_unauthenticated` this verifier refuses clients without a certificate.
     let usual = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|error| unusable_file(CLIENT_AUTHORITIES, path, error))?;

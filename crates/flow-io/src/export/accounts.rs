@@ -125,7 +125,7 @@ impl TargetAccounts {
         queued.waiting.add_records(carried);
     }
 
-    /// Takes back an offer: no target will get it.
+    /// Undoes an offer: no target will get it.
     pub(super) fn drop_offered(&self, cause: LossCause, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.lock_state().queued[content as usize];
         subtract_carried(&mut queued.waiting, carried);
@@ -139,16 +139,16 @@ impl TargetAccounts {
         queued.left.add_records(carried);
     }
 
-    /// Moves a batch from the queue's account to those of the targets. `give` puts it into the backlog of one target, and returns the
-    /// cause if there was no room.
+    /// Moves a batch from the queue's account to the targets' accounts. `give` puts it into the backlog of
+    /// one target, and returns the cause if there was no room.
     pub(super) fn hand_over(
         &self,
         content: BatchContent,
         carried: CarriedRecords,
         mut give: impl FnMut(usize) -> Result<(), LossCause>,
     ) {
-        // The lock is held while `give` fills the backlogs. Otherwise a fast target could report a batch as sent before it
-        // is in that target's account.
+        // The lock is held while `give` fills the backlogs. Otherwise a fast target could report a batch as
+        // sent before the batch is in that target's account.
         let mut state = self.lock_state();
         subtract_carried(&mut state.queued[content as usize].waiting, carried);
         for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
@@ -164,17 +164,18 @@ impl TargetAccounts {
 
     pub(super) fn delivery_counts(&self) -> DeliveryCounts {
         let state = self.lock_state();
-        // The targets of a group all have the same content, so the first one stands for all.
+        // The targets of a group all have the same content, so the first target represents all.
         let content = state.targets.first().map_or(BatchContent::Records, |own| own.content);
         let queued = &state.queued[content as usize];
         let targets = || state.targets.iter().filter(|own| own.content == content);
         let dropped = queued.losses.total_records().records;
         let gone = dropped + queued.left.records;
-        // The slowest target decides. One that is gone for long is left out: it must not stop the watermark of the others.
+        // The slowest target decides. A target that is gone for long is left out: it must not stop the
+        // watermark of the others.
         let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
         DeliveryCounts {
             offered: queued.offered.records,
-            // Without any target nothing is confirmed, so a standby keeps everything.
+            // Without a target no record is confirmed, so a standby keeps all records.
             confirmed: confirmed.unwrap_or_default(),
             lost: dropped + targets().map(|own| own.lost).sum::<u64>(),
             is_reachable: targets().all(|own| own.unreachable_since_ns.is_none()),
@@ -215,7 +216,7 @@ impl TargetCounters {
     fn count_lost_records(&mut self, cause: LossCause, carried: CarriedRecords) {
         self.losses.add_loss(cause, carried);
         if !self.is_gone() {
-            // A target that is gone is not this meter's fault: another meter could not export to it either.
+            // A missing target is not this meter's fault: another meter could not export to it either.
             self.lost += carried.records;
         }
     }
@@ -271,7 +272,7 @@ impl TargetAccount {
         self.update_target(|own| {
             subtract_carried(&mut own.waiting, carried);
             own.sent.add_records(carried);
-            // In the same change as the records, so that a reader never sees one without the other.
+            // Both change together under the lock, so that a reader never sees one without the other.
             own.messages += 1;
             own.message_bytes += bytes as u64;
             own.options_records += own_records;
@@ -297,7 +298,8 @@ impl TargetAccount {
         self.update_target(|own| own.failure = Some(failure));
     }
 
-    /// Sets whether the target takes data. The time of the change counts: a target that is gone for long is no longer waited for.
+    /// Sets whether the target accepts data. The time of the change matters: packetrig does not wait for a
+    /// target that is gone for long.
     pub(super) fn set_reachable(&self, is_reachable: bool) {
         self.update_target(|own| match (is_reachable, own.unreachable_since_ns) {
             (true, _) => own.unreachable_since_ns = None,

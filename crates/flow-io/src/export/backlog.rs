@@ -46,8 +46,8 @@ impl TargetBacklog {
         std::mem::replace(&mut self.role, now) != now
     }
 
-    /// Reports whether anything may be sent. A meter that was stopped for a while has lost its role, though nothing in it
-    /// has noticed that yet.
+    /// Reports whether records may be sent. A meter that was stopped for some time has lost its role,
+    /// although it has not noticed this yet.
     pub(super) fn may_send(&self) -> bool {
         let is_allowed = self.role_handle.as_ref().is_none_or(GroupRoleHandle::may_export);
         if is_allowed {
@@ -56,7 +56,7 @@ impl TargetBacklog {
         is_allowed
     }
 
-    /// Reports whether another meter has exported what this one could not send before it lost its role.
+    /// Reports whether another meter has exported the records that this one could not send before it lost its role.
     pub(super) fn is_exported_by_others(&self) -> bool {
         let watermark_ns = self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark);
         // Later by more than clocks of meters differ.
@@ -77,7 +77,7 @@ impl TargetBacklog {
                 Err(RecvTimeoutError::Disconnected) => return Err(BacklogClosed),
             }
         }
-        // Asked before each batch: the right to send ends by itself while the process may be stopped at any moment.
+        // The role is checked before each batch: the right to send ends by itself, even while the process is stopped.
         if self.may_send() {
             return Ok(self.held.take());
         }

@@ -1,7 +1,7 @@
 //! The deadline at which the thread of a target gives up its remaining records at the end.
 //!
 //! After the last batch was offered, it continues as long as its target takes data, and for a while after that: the linger time, or as
-//! long as [`BackpressurePolicy`] allows. A target that was given up before is not waited for a second time.
+//! long as [`BackpressurePolicy`] allows. It does not wait a second time for a target that was given up.
 
 use crate::backpressure::{BackpressurePolicy, OutputProgress};
 use packetrig_sys::clock;
@@ -48,12 +48,12 @@ impl SendDeadline {
     /// Returns the deadline as of now. It moves while the target takes data.
     pub(super) fn current_ns(&self) -> u64 {
         let offered_ns = self.last_offer.0.load(Ordering::Relaxed);
-        // A target that was given up at its queue has had its time already.
+        // A target that was given up at its queue has already used its time.
         if self.progress.is_given_up() {
             return offered_ns;
         }
         let wait_ns = self.backpressure.last_wait_ns(self.progress.reach(), self.linger);
-        // Saturates at `u64::MAX` while batches are still offered: then nothing is ever past the deadline.
+        // The sum saturates at `u64::MAX` while batches are still offered: the deadline is then never reached.
         offered_ns.max(self.progress.last_progress_ns()).saturating_add(wait_ns)
     }
 
@@ -61,8 +61,8 @@ impl SendDeadline {
         clock::monotonic_ns() >= self.current_ns()
     }
 
-    /// Reports whether to wait for a target that takes nothing now. If not, the target is given up for good: a new connection would
-    /// take data again, and nobody might read those either.
+    /// Reports whether to wait for a target that accepts no data now. If not, the target is given up for
+    /// good: a new connection would accept data, but possibly nobody would read it.
     pub(super) fn may_wait(&self) -> bool {
         let is_past = self.is_past();
         if is_past {

@@ -12,13 +12,13 @@ use packetrig_units::Nanos;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Time after which a full backlog is no longer waited for.
+/// Time after which the dispatcher stops waiting for a full backlog.
 const FULL_BACKLOG_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// A batch in the backlog of a target.
 #[derive(Clone, Debug)]
 pub(super) struct BacklogBatch {
-    /// Time at which it was handed over, on the clock of the group.
+    /// Time at which the batch was passed on, on the clock of the group.
     pub(super) at_ns: u64,
     pub(super) batch: Arc<WorkerBatch>,
 }
@@ -43,7 +43,7 @@ impl Dispatcher {
 
     /// Hands over everything until all workers have dropped their ends of the queue.
     pub(super) fn run_until_closed(&self) {
-        // Ends when the last worker has dropped its end, and not before the queue is empty.
+        // The loop ends when the last worker has dropped its end, and not before the queue is empty.
         for batch in &self.inlet.batches {
             self.hand_over(batch);
         }
@@ -61,7 +61,7 @@ impl Dispatcher {
         self.inlet.accounts.delivery_counts()
     }
 
-    /// Announces that this meter exports for its group from now on, so workers report the flows that go on.
+    /// Announces that this meter exports for its group from now on, so that workers report the flows that continue.
     pub(super) fn announce_takeover(&self) {
         self.inlet.takeovers.add_one();
     }
@@ -76,13 +76,13 @@ impl Dispatcher {
         self.linger
     }
 
-    /// Reports whether each target has room, or has been full for too long to be waited for.
+    /// Reports whether each target has room, or has been full for so long that the dispatcher does not wait for it.
     pub(super) fn has_room(&self) -> bool {
         let now_ns = clock::monotonic_ns();
-        // One full backlog holds all targets back for a second, so that a short stall loses nothing.
+        // One full backlog delays all targets for a second, so that a short stall loses nothing.
         let is_full = self.backlogs.iter().any(OutputQueue::is_full);
         let since_ns = self.full_since_ns.get().unwrap_or(now_ns);
-        // A target that is gone stays full: it is waited for once, and then it costs its own batches only.
+        // A target that is gone stays full: the dispatcher waits for it once, and then loses only its batches.
         self.full_since_ns.set(is_full.then_some(since_ns));
         !is_full || now_ns.saturating_sub(since_ns) >= FULL_BACKLOG_TIMEOUT.as_u64()
     }

@@ -91,7 +91,8 @@ impl TargetEncoder {
     /// socket that works again.
     pub(super) fn announce_templates(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
-            // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1): a new one starts anew.
+            // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1), so a
+            // new connection starts from the beginning.
             Self::Records(exporter) if anew => exporter.on_reconnect(now_ns, sink),
             Self::Records(exporter) => exporter.announce_first(now_ns, sink),
             Self::Sim { .. } => {}

@@ -1,5 +1,5 @@
-//! The gate between the queue and the targets: a meter of a group hands batches over while it is the active one, and keeps them as a
-//! standby until the active one has exported the same.
+//! The gate between the queue and the targets. The active meter of a group passes batches on. A standby keeps
+//! them until the active meter has exported the same packets.
 //!
 //! ```text
 //!  queue -> kept batches -> [active] -> backlogs of the targets
@@ -8,7 +8,7 @@
 //! The watermark is a time: all targets have confirmed everything that left the tables before it. Clocks of meters differ, and it takes
 //! a while until a meter knows that its copy of the link is cut; so batches are kept for some seconds longer.
 //!
-//! Invariant: a batch is handed over or left once; what does not fit is counted as dropped.
+//! Invariant: each batch is passed on or left exactly once; a batch without room counts as dropped.
 
 use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
@@ -22,7 +22,7 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::time::Duration;
 
-/// Interval at which progress is passed on. Workers report theirs about as often.
+/// Interval at which progress is passed on. Workers report their progress about as often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at the end.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ pub(super) const WATERMARK_MARGIN: Nanos = Nanos::from_secs(4);
 pub(super) const STANDBY_END_MARGIN: Nanos = Nanos::from_millis(500);
 /// Time after which the active meter has reported all running flows that this meter recognises.
 const FLOW_REPORT_TIME: Nanos = Nanos::from_secs(1);
-/// Age of offered batches at which targets that have not taken them count as stuck.
+/// If offered batches are this old and targets have not taken them, the targets count as stuck.
 const STALLED_TARGET_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Time after a loss during which another meter should export.
 const LOSS_RECOVERY_TIME: Nanos = Nanos::from_secs(10);
@@ -81,7 +81,7 @@ impl ExportGate {
     }
 
     fn keep_batches(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
-        // Batches get the time of the group, not those of their packets: clocks of packets may be set.
+        // Batches get the time of the group and not the times of their packets, because clocks of packets may be set.
         let now_ns = group::steady_ns();
         for batch in batches {
             self.kept.push_batch(now_ns, batch);
@@ -106,7 +106,7 @@ impl ExportGate {
             dispatcher.announce_blindness();
         }
         self.coverage.report_coverage(&self.role_handle, progress);
-        // Last, because its counts must include the batches that were handed over above.
+        // This comes last, because its counts must include the batches that were handed over above.
         self.delivery.report_delivery(&self.role_handle, self.role.term(), dispatcher, progress);
     }
 
@@ -119,7 +119,7 @@ impl ExportGate {
             while let Some(batch) = self.kept.pop_before(from_ns) {
                 dispatcher.count_batch_as_exported_by_others(&batch);
             }
-            // Counted before the handover, because batches leave while later ones arrive.
+            // The batch is counted before the handover, because batches leave while later ones arrive.
             self.role_handle.set_replayed(self.kept.record_count());
             dispatcher.announce_takeover();
         }
@@ -145,7 +145,8 @@ impl ExportGate {
     /// The workers have ended. The active meter hands over everything. A standby waits until it knows that the active one has gone on
     /// for longer, or has become active itself.
     fn finish_export(&mut self, dispatcher: &Dispatcher) {
-        // From here on this meter may become active even if another program orders the roles: its kept records would be lost otherwise.
+        // From here on this meter may become active even if another program assigns the roles: otherwise its
+        // kept records would be lost.
         self.role_handle.announce_end();
         let ended_ns = group::steady_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
@@ -185,7 +186,7 @@ struct CoverageWatch {
 
 impl CoverageWatch {
     fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress) {
-        // Once the workers have ended, their packets are no longer those of the link.
+        // Once the workers have ended, their packets are no longer the packets of the link.
         if progress.settled_ns < u64::MAX {
             role_handle.set_seen_packets(PacketCount {
                 // A full ring is no cut copy.
@@ -198,11 +199,11 @@ impl CoverageWatch {
         let now_ns = group::steady_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;
-        // A gap in what was seen is like a new start: running flows lack packets.
+        // A gap in the received packets is like a new start: running flows lack packets.
         if has_lost || role_handle.is_blind() {
             role_handle.set_coverage(MeterCoverage::seen_since(now_ns));
-            // A flow that ran during the gap is known from its next packets
-            // only, so readiness is earned again.
+            // A flow that ran during the gap is complete only from its next packets on, so the meter has to
+            // become ready again.
             self.recognises_from_ns = None;
         }
         let coverage = role_handle.coverage();
@@ -251,7 +252,7 @@ impl DeliveryWatch {
         if term != self.term {
             (self.term, self.lost, self.pending) = (term, delivery.lost, None);
         }
-        // Records that a queue or a target has lost can only be exported by another meter, so the watermark must not pass them.
+        // Only another meter can export records that a queue or a target has lost, so the watermark must not pass them.
         let has_lost = delivery.lost > self.lost;
         if has_lost && term.is_some() {
             self.unfit_until_ns = now_ns.saturating_add(LOSS_RECOVERY_TIME.as_u64());

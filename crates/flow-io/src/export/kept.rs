@@ -11,7 +11,7 @@ const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
 struct KeptBatch {
-    /// Time at which it was handed over, on the clock of the group. Its records left the table before.
+    /// Time at which the batch was passed on, on the clock of the group. Its records left the table before.
     at_ns: u64,
     batch: WorkerBatch,
     bytes: usize,

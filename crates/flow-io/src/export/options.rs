@@ -1,4 +1,4 @@
-//! Options of an export, and their conversion to those of the encoders.
+//! Options of an export, and their conversion to the options of the encoders.
 
 use super::target::ExportTarget;
 use crate::group::GroupOptions;
@@ -31,7 +31,7 @@ pub struct ExportDestination {
     pub content: ExportContent,
 }
 
-/// Options of a meter in a group of which one meter exports for all.
+/// Options of a meter in a group in which one meter exports for all.
 #[derive(Clone, Debug)]
 pub struct GroupExport {
     pub member: GroupOptions,
@@ -61,7 +61,7 @@ pub struct MeterExport {
     pub refresh: TemplateRefresh,
     /// Interval at which the ledger is sent.
     pub statistics_every: Nanos,
-    /// Time that a record waits for others to fill its message.
+    /// Time that a record waits for further records to fill its message.
     pub flush_after: Nanos,
     /// Memory for batches that wait for one slow or dead target, in bytes.
     pub backlog_bytes: usize,

@@ -146,7 +146,8 @@ pub struct ExportInlet {
     pub(super) accounts: TargetAccounts,
     pub(super) backpressure: BackpressurePolicy,
     pub(super) progress: SharedProgress,
-    /// Number of times this meter has begun to export for its group. Targets of events then lack the flows that go on.
+    /// Number of times this meter has begun to export for its group. Targets of events then lack
+    /// the flows in progress.
     pub(super) takeovers: SharedCount,
     /// Number of times that packets arrived at other meters and not at this one.
     pub(super) blind_looks: SharedCount,
@@ -205,7 +206,7 @@ impl WorkerOutbox {
 
     /// Reports whether this meter has begun to export for its group since the last call.
     pub fn has_taken_over(&mut self) -> bool {
-        // Each worker compares with a count of its own, so that every worker notices each takeover.
+        // Each worker compares with its own count, so that every worker notices each takeover.
         let count = self.takeovers.count();
         std::mem::replace(&mut self.takeovers_noted, count) != count
     }
@@ -245,7 +246,8 @@ impl WorkerOutbox {
 
     fn offer_batch(&mut self, content: BatchContent, batch: WorkerBatch) {
         let carried = batch.carried_records();
-        // Counted before it is sent: the export thread may take the batch, and count it, before this thread goes on.
+        // The batch is counted before it is sent: the export thread may take and count it
+        // before this thread continues.
         self.accounts.count_offered(content, carried);
         if let Err(refused) = self.backpressure.send_or_wait(&self.sender, batch) {
             self.accounts.drop_offered(LossCause::QueueFull, content, carried);
@@ -271,7 +273,7 @@ impl WorkerOutbox {
 impl Drop for WorkerOutbox {
     fn drop(&mut self) {
         self.flush_batches();
-        // A worker that has ended must not hold back the progress of the others.
+        // A worker that has ended must not delay the progress of the other workers.
         self.progress.lock_progress()[self.number].settled_ns = u64::MAX;
     }
 }

@@ -1,7 +1,7 @@
 //! The thread of one target: takes batches from its backlog only while its transport takes messages.
 //!
-//! Invariant: each batch that was taken is in messages that were sent, refused or kept for the next connection, or is open in the
-//! encoder; at the end each record is in one account.
+//! Invariant: a batch is in messages that were sent, refused or kept for the next connection, or it is open
+//! in the encoder; at the end each record is in one account.
 
 use super::accounts::TargetAccount;
 use super::backlog::{BacklogClosed, TargetBacklog};
@@ -81,7 +81,7 @@ impl TargetSender {
     fn send_next(&mut self) -> bool {
         self.out.count_acknowledged();
         let is_up = self.is_up();
-        // The election needs this as well: a meter whose targets are gone is not fit to export.
+        // The election needs this as well: a meter without working targets cannot export.
         self.out.account.set_reachable(is_up);
         self.out.deadline.set_connected(is_up);
         if !is_up {
@@ -93,7 +93,7 @@ impl TargetSender {
         }
         match self.backlog.next_batch(DEADLINE_CHECK_INTERVAL, &self.out.account) {
             Ok(Some(handed)) => self.encode_batch(&handed.batch),
-            // Nothing came in time, and the deadline counts from the last offer: no more batches are taken.
+            // No batch came in time, and the deadline counts from the last offer: no more batches are taken.
             Ok(None) if self.out.deadline.is_past() => return false,
             // A standby writes too seldom to notice a broken connection by its writes.
             Ok(None) => self.out.notice_end(),
@@ -145,8 +145,8 @@ impl TargetSender {
     }
 
     fn send_ledger(&mut self, now_ns: u64) {
-        // Each collector gets the accounts of its own target: those of other targets
-        // would not balance with what it received.
+        // Each collector gets the accounts of its own target: the accounts of other targets would
+        // not match its records.
         let ledger = MeterLedger { export: self.out.account.export_counts(), ..(self.ledger)() };
         self.encoder.encode_ledger(&ledger, now_ns, &mut self.out);
         if let Some(membership) = self.backlog.group_membership(ledger.packets.metered) {
@@ -179,22 +179,22 @@ impl TargetSender {
         self.out.begun
     }
 
-    /// Reports whether no kept message has to be sent any more. Messages that a collector had before it was killed are sent again
-    /// by this meter even if another one is active now: the others believe that they are stored.
+    /// Reports whether all kept messages are settled. Messages that a collector had before it was killed are sent again by this
+    /// meter even if another one is active now: the other meters assume that these messages are stored.
     fn has_resent_kept_messages(&self) -> bool {
         let mut kept = self.out.kept.iter();
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
     }
 
-    /// Reports whether nothing is kept that this meter may have to send at its end. It may get its role back, so a standby waits until
-    /// another meter has exported the same.
+    /// Reports whether no record is kept that this meter may have to send at its end. A standby may get its
+    /// role back, so it waits until another meter has exported the same records.
     fn has_settled_kept_messages(&self) -> bool {
         self.has_resent_kept_messages() && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
     }
 
     fn send_kept(&mut self) {
         let may_send = self.backlog.may_send();
-        // `keep_message` counts those again that stay.
+        // `keep_message` counts the messages that stay once more.
         self.out.kept_bytes = 0;
         for mut kept in std::mem::take(&mut self.out.kept) {
             if !(may_send || kept.is_repeated) {
@@ -215,16 +215,16 @@ impl TargetSender {
         while !(self.out.deadline.is_past() || self.is_up() && self.has_settled_kept_messages()) {
             std::thread::sleep(DEADLINE_CHECK_INTERVAL);
         }
-        // From here on no kept message is sent, whatever becomes of this meter's role: each counts once.
+        // From here on kept messages are not sent, even if this meter becomes active: each message counts once.
         self.out.kept.clear();
         let is_exported = self.backlog.is_exported_by_others();
-        // Without a connection there is nobody to tell; the messages that are left count as lost below.
+        // Without a connection nobody can be informed; the remaining messages count as lost below.
         if self.out.begun {
             if std::mem::take(&mut self.out.templates_lost) {
                 self.encoder.announce_templates(false, now_ns, &mut self.out);
             }
             self.out.count_acknowledged();
-            // After everything else: this ledger says that all records before it were sent.
+            // The ledger comes last: it says that all records before it were sent.
             let now_ns = self.now_ns();
             self.send_ledger(now_ns);
             self.encoder.flush_messages(now_ns, &mut self.out);
@@ -235,7 +235,7 @@ impl TargetSender {
         }
         self.out.count_acknowledged();
         self.out.transport.close_connection();
-        // Only now: everything that was acknowledged has left the waiting account.
+        // This happens only now: all acknowledged messages have left the waiting account.
         if is_exported {
             self.out.account.count_waiting_as_exported_by_others();
         } else {
@@ -320,7 +320,7 @@ impl EncoderOutput {
 
     fn record_written_message(&mut self, message: KeptMessage) {
         let (carried, own_records) = message.uncounted_records();
-        // Counted as sent only when it is acknowledged: until then another meter may have to send it.
+        // A message counts as sent only when it is acknowledged: until then another meter may have to send it.
         if let Some(written) = &mut self.written {
             written.push_message(self.transport.written_bytes(), message);
         } else {
@@ -356,8 +356,8 @@ impl EncoderOutput {
     /// Checks for a broken connection: messages that were sent may have to be sent again.
     fn notice_end(&mut self) {
         if self.begun
-            // Only written messages can be lost with the connection. Without them
-            // the next write finds out soon enough.
+            // Only written messages can be lost with the connection. Without such messages, the next write
+            // finds out soon enough.
             && self.written.is_some()
             && let Some(why) = self.transport.take_end()
         {

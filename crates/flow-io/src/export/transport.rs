@@ -1,5 +1,5 @@
-//! Transports for messages: datagrams, connections, files. Calls block, with short limits; each target has a
-//! thread of its own.
+//! Transports for messages: datagrams, connections, files. Calls block, with short limits; each target
+//! has a separate thread.
 
 mod file;
 mod stream;
@@ -66,7 +66,7 @@ impl TargetTransport {
         if let Self::Stream(stream) = self { stream.take_failure() } else { None }
     }
 
-    /// Takes the error with which the receiver of a datagram has refused it, if it has.
+    /// Takes the error with which the receiver refused a datagram, if there was one.
     pub(super) fn take_refusal(&self) -> Option<io::Error> {
         if let Self::Udp(udp) = self { udp.take_refusal() } else { None }
     }
@@ -97,7 +97,7 @@ impl TargetTransport {
         if let Self::Stream(stream) = self { stream.take_end() } else { None }
     }
 
-    /// Bytes that were written to this connection; zero for others.
+    /// Bytes that were written to this connection; zero for datagrams and files.
     pub(super) fn written_bytes(&self) -> u64 {
         if let Self::Stream(stream) = self { stream.written_bytes() } else { 0 }
     }

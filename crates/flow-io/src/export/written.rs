@@ -4,7 +4,7 @@
 //!  written -> waiting -> acknowledged by the collector's machine -> done -> forgotten
 //!                `-----------------------------------------------------`--> again, if the connection breaks
 //! ```
-//! Only exporters of a group of meters need this: another meter must not forget records that the collector may lack. If the
+//! Only exporters of a group of meters need this: another meter must keep records that the collector may not have. If the
 //! collector recognises repeated records, a new connection also gets the messages that were acknowledged a while ago.
 
 use packetrig_flow::CarriedRecords;
@@ -56,7 +56,7 @@ impl WrittenMessages {
         Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes, again }
     }
 
-    /// Memory for messages that may have to be sent again, and as much for those that wait for a connection.
+    /// Memory for messages that may have to be sent again. Messages that wait for a connection get the same amount.
     pub(super) const fn most_bytes(&self) -> usize {
         self.most_bytes
     }
@@ -80,7 +80,7 @@ impl WrittenMessages {
         // TCP acknowledges in order, so the first message that is not covered ends the search.
         while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
             each(&message);
-            // Messages without records (templates, options) are encoded anew for each connection.
+            // Messages without records (templates, options) are encoded again for each connection.
             if message.carried != CarriedRecords::default() && self.again > Nanos::ZERO {
                 self.done_bytes += message.bytes.len();
                 self.done.push_back((now_ns, message));

@@ -57,7 +57,7 @@ impl GroupKey {
 }
 
 fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
-    // Checked before `from_str_radix`, which would accept a sign.
+    // This is checked before `from_str_radix`, which would accept a sign.
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }

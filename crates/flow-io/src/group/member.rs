@@ -1,4 +1,5 @@
-//! The thread of a member: it receives the advertisements of the others, runs the election, and advertises itself.
+//! The thread of a member: it receives the advertisements of the other members, runs the
+//! election, and advertises itself.
 
 use super::orders::RoleCommandSource;
 use super::steady::{PeerClocks, SteadyClockOffset, shift_time, shift_times, steady_ns};
@@ -22,13 +23,13 @@ use tracing::info;
 
 /// Longest wait of the thread before it checks whether to end.
 const END_CHECK_INTERVAL_NS: u64 = 50_000_000;
-/// Interval at which it checks a file for orders.
+/// Interval at which the thread checks a file for orders.
 const ORDER_FILE_CHECK_INTERVAL_NS: u64 = 10_000_000;
 /// Maximum number of datagrams that are taken before the election decides: a flood must not keep the member from advertising.
 const MAX_DATAGRAMS_PER_ROUND: usize = 256;
 /// Interval of the published status. Changes of the role are published at once.
 const STATUS_INTERVAL: Nanos = Nanos::from_millis(50);
-/// Number of farewells: one may get lost, and then the others would wait for the detection time.
+/// Number of farewells: if the only one were lost, the other members would wait for the detection time.
 const FAREWELL_COUNT: usize = 3;
 
 /// A running member. It sends a farewell and ends when it is stopped or dropped.
@@ -56,7 +57,8 @@ impl GroupMember {
         let address = socket.address()?;
         let orders = RoleCommandSource::open_orders(&options.orders)?;
         let now = boottime_now();
-        // Without a random number of this start, peers would take a restarted meter's advertisements for repetitions.
+        // Without a random number of this start, peers would mistake a restarted
+        // meter's advertisements for repetitions.
         let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
         let election = GroupElection::new(options.election_options(), boot, coverage, now);
         let role_handle = GroupRoleHandle::new(first_status(&options, coverage));
@@ -79,7 +81,7 @@ impl GroupMember {
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
         let work = move || {
-            // Both calls only make wake-ups more punctual; without the rights for them the detection time must not be short.
+            // Both calls only make wake-ups more punctual. Without the rights for them, the detection time must be longer.
             drop(sched::request_precedence());
             drop(clock::tighten_timer_slack());
             started.send(()).unwrap_or_default();
@@ -164,7 +166,7 @@ struct MemberThread {
     /// Time of the last advertisement of an active member; `None` if there was none since this member's start.
     active_heard_at: Option<MonoTime>,
     reported_at: MonoTime,
-    /// Time at which no more datagrams waited.
+    /// Time at which the socket was empty.
     drained_at: MonoTime,
 }
 
@@ -199,7 +201,7 @@ impl MemberThread {
 
     fn take_orders(&mut self) {
         let order = self.orders.poll_order();
-        // An unreadable order leaves the last role: a fault of the other program must not stop the export.
+        // An unreadable order keeps the last role: a fault of the other program must not stop the export.
         if let Ok(Some(role)) = &order {
             self.election.set_ordered_role(*role);
         }
@@ -207,7 +209,7 @@ impl MemberThread {
     }
 
     fn receive_advertisements(&mut self) {
-        // One byte more than is valid, so that longer datagrams are not cut to valid ones.
+        // The buffer has one byte more than is valid, so that longer datagrams are not cut to valid ones.
         let mut buffer = [0; ADVERTISEMENT_BYTES + 1];
         for _ in 0..MAX_DATAGRAMS_PER_ROUND {
             let looked_at = boottime_now();
@@ -215,7 +217,8 @@ impl MemberThread {
             if matches!(received, Ok(None)) {
                 self.drained_at = looked_at;
             }
-            // A broken socket receives nothing: the others take over, or this member does, and nothing is lost.
+            // A broken socket receives nothing. Another member takes over, or this member does, and
+            // no record is lost.
             let Ok(Some((length, from))) = received else { return };
             self.on_datagram(&buffer[..length], from);
         }
@@ -227,11 +230,11 @@ impl MemberThread {
                 let tolerance = self.options.clock_tolerance;
                 let mut advertisement = self.clocks.localize_times(&sent, sent_ns, steady_ns(), tolerance);
                 let now = boottime_now();
-                // It may have waited since the socket was empty last.
+                // The datagram may have waited since the socket was last empty.
                 advertisement.seen_all_ago += now.since(self.drained_at);
                 let outcome = self.election.on_advertisement(&advertisement, now);
                 if outcome == AdvertisementOutcome::Accepted {
-                    // Kept for the report of a takeover: the time for which no active member had been heard.
+                    // The report of a takeover needs this value: the time for which no active member had been heard.
                     if advertisement.role.is_active() {
                         self.active_heard_at = Some(boottime_now());
                     }
@@ -281,7 +284,7 @@ impl MemberThread {
             .options
             .peers
             .iter()
-            // A peer that cannot be reached costs a count. The others still get their datagram.
+            // An unreachable peer only raises a counter. The other peers still get their datagram.
             .filter(|peer| self.socket.send_datagram(&bytes, **peer).is_err())
             .count();
         self.role_handle.update_status(|status| {
@@ -341,7 +344,7 @@ impl MemberThread {
 
     fn send_farewell(mut self) {
         let farewell = self.election.clone().leave_group(boottime_now());
-        // This meter stops exporting before the farewell, because the successor may export at once.
+        // This meter stops exporting before it sends the farewell, because the successor may export at once.
         self.role_handle.end_membership();
         // Farewells that arrive twice are dropped as repeated.
         for _ in 0..FAREWELL_COUNT {

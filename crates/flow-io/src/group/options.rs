@@ -18,7 +18,7 @@ pub enum RoleDecisionSource {
     /// keepalived, with `vrrp_notify_fifo` or `notify_fifo` in its configuration.
     Keepalived {
         fifo: PathBuf,
-        /// Name of the VRRP instance or group whose notices count. `None`: any.
+        /// Name of the VRRP instance or group; its notices count. `None`: any.
         instance: Option<String>,
     },
     /// Scripts, such as those of ucarp, write `active` or `standby` into this file.
@@ -39,8 +39,8 @@ pub struct GroupOptions {
     /// Destinations: the addresses of the other meters, or a multicast group.
     pub peers: Vec<SocketAddr>,
     pub orders: RoleDecisionSource,
-    /// Largest difference of two clocks; advertisements of clocks further apart are dropped. The margin around watermarks should not
-    /// be smaller: a watermark of a clock that is ahead lets a standby forget records too early.
+    /// Largest difference of two clocks; with a larger difference, advertisements are dropped. The margin around watermarks should
+    /// not be smaller: if a watermark's clock is ahead, a standby forgets records too early.
     pub clock_tolerance: Nanos,
 }
 
@@ -76,7 +76,7 @@ impl GroupOptions {
     }
 
     pub(super) const fn election_options(&self) -> ElectionOptions {
-        // Derived from the orders, so that the two options cannot contradict each other.
+        // The value follows from the orders, so that the two options cannot contradict each other.
         let role_source = match self.orders {
             RoleDecisionSource::Election => RoleSource::Election,
             RoleDecisionSource::Keepalived { .. } | RoleDecisionSource::StateFile(_) => RoleSource::Ordered,

@@ -38,7 +38,7 @@ impl KeepalivedNotice {
     /// (`VS`, `RS`) and others.
     pub fn parse_line(line: &str) -> Option<Self> {
         let (kind, rest) = line.split_once(" \"")?;
-        // From the right, because only the name may contain quotes.
+        // The search starts from the right, because only the name may contain quotes.
         let (name, rest) = rest.rsplit_once("\" ")?;
         let (state, priority) = rest.split_once(' ')?;
         let is_group = match kind {
@@ -103,7 +103,7 @@ impl RoleCommandSource {
         match self {
             Self::None => Ok(None),
             Self::Keepalived { fifo, instance } => {
-                // Only the last notice counts: earlier ones describe a state that is over.
+                // Only the last notice counts: earlier notices describe past states.
                 let mut latest = None;
                 let mut take = |line: &str| {
                     let notice = KeepalivedNotice::parse_line(line);
@@ -114,7 +114,7 @@ impl RoleCommandSource {
                     }
                 };
                 fifo.read_lines(&mut take).map_err(|error| error.to_string())?;
-                // keepalived makes a new pipe when it is restarted; the old one would stay silent for ever.
+                // keepalived makes a new pipe when it is restarted; the old pipe would stay silent for ever.
                 fifo.reopen_if_replaced().map_err(|error| error.to_string())?;
                 Ok(latest)
             }
@@ -127,7 +127,7 @@ fn read_state(path: &Path) -> Result<OrderedRole, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("cannot read the role in {name}: {error}"))?;
     let mut text = String::new();
-    // Only the beginning: the path may name any file.
+    // Only the beginning is read: the path may name any file.
     file.take(MAX_STATE_FILE_BYTES)
         .read_to_string(&mut text)
         .map_err(|error| format!("cannot read the role in {name}: {error}"))?;

@@ -113,7 +113,7 @@ impl PeerReport {
             meter: peer.meter,
             address: peer.address.map(|address| address.to_string()),
             is_alive: peer.is_alive,
-            // The last known role of a peer that is gone is not its role now.
+            // The last known role of a lost peer is not its current role.
             is_active: peer.is_alive && peer.role.is_active(),
             is_ready: peer.is_ready,
             priority: peer.priority,

@@ -1,4 +1,4 @@
-//! Handle to the role of a meter in its group, for the rest of the meter.
+//! Handle to the role of a meter in its group, for the other parts of the meter.
 //!
 //! Invariant: the deadline of the export is cleared before a change to standby is published, so no thread that has seen the change
 //! finds that it may export.
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Value that stands for no watermark.
+/// Value that means "no watermark".
 const NO_WATERMARK: u64 = u64::MAX;
 
 /// Handle to the role of a meter in its group. Clones share one state.
@@ -109,7 +109,7 @@ impl GroupRoleHandle {
     }
 
     /// Reports whether records may be sent now. The call only reads the clock, so make it before every message: a process that was
-    /// stopped and goes on has lost the role, though nothing in it has noticed that yet.
+    /// stopped and continues has lost the role, although it has not noticed this yet.
     pub fn may_export(&self) -> bool {
         // CLOCK_BOOTTIME also counts suspended time, so a meter that was suspended finds its deadline past.
         self.may_export_at(MonoTime::from_nanos(clock::boottime_ns()))
@@ -124,13 +124,15 @@ impl GroupRoleHandle {
     /// acknowledged if the transport can. Calls with an earlier term change nothing.
     pub fn set_watermark(&self, term: GroupTerm, ns: u64) {
         let mut inputs = lock_ignoring_poison(&self.0.inputs);
-        // Compared by term first: a late call of an earlier term must not move the watermark of the current one.
+        // The terms are compared first: a late call of an earlier term must not move the watermark
+        // of the current one.
         let before = inputs.exported.filter(|(before, at)| (*before, *at) >= (term, ns));
         inputs.exported = before.or(Some((term, ns)));
     }
 
-    /// Returns the watermark: everything that left the table before this time has been exported, by the active member or by this
-    /// meter if it is active. A standby needs no records from before it, less the margin. `None`: it must keep all.
+    /// Returns the watermark: everything that left the table before this time has been exported, by the
+    /// active member or by this meter if it is active. A standby needs no records from before the watermark
+    /// minus the margin. `None`: it must keep all records.
     pub fn active_watermark(&self) -> Option<u64> {
         Some(self.0.watermark_ns.load(Ordering::Acquire)).filter(|ns| *ns != NO_WATERMARK)
     }
@@ -222,7 +224,7 @@ impl GroupRoleHandle {
             // A full channel is fine: its item already wakes the receiver.
             self.0.changes.0.try_send(()).unwrap_or_default();
         }
-        // Set after the view: a thread that may export finds the active role and its replay mark.
+        // This is set after the view: a thread that may export finds the active role and its replay mark.
         self.0.export_until_ns.store(export_until.as_nanos(), Ordering::Release);
     }
 

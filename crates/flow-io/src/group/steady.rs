@@ -1,8 +1,8 @@
-//! The clock by which a group measures the export: nanoseconds since 1970 as of the start of this process, and evenly from there on.
+//! The clock of a group's export: it starts as nanoseconds since 1970 when this process starts, and then runs evenly.
 //!
-//! Setting a clock moves the times of packets, and all that follows from them. It must not move a watermark past records that nobody
-//! has exported, or keep it from moving. On the wire, times are those of the sender's wall clock at the moment of sending. So
-//! members whose clocks were set together, before one of them was started again, still understand each other.
+//! Setting a clock moves the times of packets and all values computed from them. It must not move a watermark past records that no
+//! meter has exported, and must not stop the watermark. On the wire, times are those of the sender's wall clock at the moment of
+//! sending. So members whose clocks were set together, before one of them was started again, still understand each other.
 
 use packetrig_flow::group::{Advertisement, NO_WHOLE_RECORD};
 use packetrig_sys::clock;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// Maximum number of senders whose clocks are remembered.
 const MAX_CLOCKS: usize = 64;
 
-/// Reads the time of the group, on a clock that goes on while a machine is suspended.
+/// Reads the time of the group, on a clock that continues while a machine is suspended.
 pub fn steady_ns() -> u64 {
     epoch_ns().saturating_add(clock::boottime_ns())
 }
@@ -24,7 +24,7 @@ pub fn boottime_of_group_time(steady_ns: u64) -> MonoTime {
 }
 
 fn epoch_ns() -> u64 {
-    // Read once: a wall clock that is set later must not move any time of the group.
+    // The clock is read once: a wall clock that is set later must not move any time of the group.
     static EPOCH_NS: OnceLock<u64> = OnceLock::new();
     *EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()))
 }
@@ -34,8 +34,8 @@ fn epoch_ns() -> u64 {
 pub(super) struct SteadyClockOffset(i64);
 
 impl SteadyClockOffset {
-    /// Updates and returns the offset to add to a time of the clock `from` to get one of the clock `to`. The arguments are what
-    /// both clocks show now.
+    /// Updates and returns the offset to add to a time of the clock `from` to get a time of the clock `to`.
+    /// The arguments are the current times of both clocks.
     pub(super) fn update_offset(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
         let offset = to_ns.wrapping_sub(from_ns).cast_signed();
         // Small changes are ignored, because otherwise the delay of each message would change times that members compare.
@@ -51,7 +51,7 @@ impl SteadyClockOffset {
 pub(super) struct PeerClocks(BTreeMap<u32, SteadyClockOffset>);
 
 impl PeerClocks {
-    /// Turns the times of an advertisement that was sent at `sent_ns` into those of this process.
+    /// Converts the times of an advertisement that was sent at `sent_ns` into times of this process.
     pub(super) fn localize_times(
         &mut self,
         advertisement: &Advertisement,

@@ -129,16 +129,17 @@ impl AdvertisementCodec {
             ages,
             sent_ns,
         ] = body_words_of(bytes);
-        // Before the MAC: groups have different keys, so another group's datagram would count as a wrong key.
+        // This check comes before the MAC: groups have different keys, so another group's datagram would
+        // count as a wrong key.
         if group != self.group {
             return Err(DropReason::OtherGroup);
         }
-        // Compared in constant time.
+        // The comparison takes constant time.
         let mac = self.key.compute_mac(&bytes[..ADVERTISEMENT_BODY_BYTES]);
         mac.verify_truncated_left(&bytes[ADVERTISEMENT_BODY_BYTES..]).map_err(|_| DropReason::WrongKey)?;
         let (meter, term_meter) = split_halves(numbers);
         let (seen_all_ago, seen_none_ago) = decode_ages(ages);
-        // Fields are interpreted only now: nothing that was not authenticated reaches the election.
+        // Fields are interpreted only now: no unauthenticated value reaches the election.
         let advertisement = Advertisement {
             meter,
             boot,
@@ -173,7 +174,7 @@ fn read_whole(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
     if bytes.get(..4) != Some(&ADVERTISEMENT_MAGIC) {
         return Err(DropReason::Malformed);
     }
-    // Before the length, because another version may have another length.
+    // The version comes before the length, because another version may have another length.
     if bytes.get(4).is_some_and(|version| *version != VERSION) {
         return Err(DropReason::OtherVersion);
     }

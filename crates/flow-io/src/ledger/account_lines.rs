@@ -29,7 +29,8 @@ impl LedgerLine {
 /// Lists the ledger as lines, from the wire to the collector.
 pub fn ledger_lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
     let MeterLedger { capture, packets, export } = ledger;
-    // Some drivers count what they dropped as arrived, others do not. The larger number keeps every loss a part of it.
+    // Some drivers count dropped packets as arrived, other drivers do not. With the larger number, every loss
+    // is a part of it.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
     // Interfaces do not count packets that this machine sent as arrived.
     let arrived = capture.arrived.map_or(counted, |arrived| arrived + capture.sent).max(counted);
@@ -55,7 +56,8 @@ pub fn ledger_lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
         LedgerLine::new_count("table", "in records", Some(packets.recorded), arrived),
     ]);
     if export.offered.records > 0 {
-        // With several outputs each is offered every packet, so a loss can be larger than what arrived.
+        // With several outputs, each output is offered every packet, so a loss can be larger than the number
+        // of arrived packets.
         let offered = export.offered.packets;
         lines.extend([
             LedgerLine::new_count("export", "offered", Some(offered), offered),

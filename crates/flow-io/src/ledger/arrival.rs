@@ -41,7 +41,8 @@ impl InterfaceTotals {
 pub struct ArrivalCheck {
     /// Frames that the interfaces counted.
     pub interface_frames: u64,
-    /// Packets on the wire that arrived by our own count: delivered and dropped, without those that this machine sent.
+    /// Packets on the wire that arrived by our own count: delivered and dropped, without the packets
+    /// that this machine sent.
     pub accounted: u64,
     /// True if the two agree.
     pub holds: bool,
@@ -56,7 +57,7 @@ pub(super) fn compare_arrivals(
 ) -> ArrivalCheck {
     let split_off = ledger.packets.split_off();
     let capture = &mut ledger.capture;
-    // An interface does not count what this machine sends as arrived, but the ring delivers it.
+    // An interface does not count packets that this machine sends as arrived, but the ring delivers them.
     let received = capture.delivered.saturating_sub(capture.sent);
     let received_frames = (capture.delivered - split_off).saturating_sub(sent_frames);
     let known = received + capture.ring_dropped;
@@ -97,7 +98,8 @@ impl ArrivalCheck {
         let is_merged = snapshot.ledger.packets.split_off() > 0;
         (is_merged && interface_frames < accounted).then(|| {
             format!(
-                "the interface counted {interface_frames} packets, some of them merged: on the wire they are {accounted}"
+                "the interface counted {interface_frames} packets, but some of them were merged: on the \
+                wire there were {accounted}"
             )
         })
     }

@@ -22,8 +22,8 @@ const LEDGER_METRICS: [LedgerMetric; 15] = [
     ("backwards_packets_total", "Packets older than the one before.", |l| Some(l.packets.backwards)),
     ("seen_packets_total", "Packets the parser looked at.", |l| Some(l.packets.seen)),
     ("sent_packets_total", "Packets that this machine sent.", |l| Some(l.capture.sent)),
-    ("merged_packets_total", "Merged packets that were taken apart.", |l| Some(l.packets.merged)),
-    ("merged_on_wire_packets_total", "What merged packets were on the wire.", |l| {
+    ("merged_packets_total", "Merged packets that were split.", |l| Some(l.packets.merged)),
+    ("merged_on_wire_packets_total", "Packets on the wire that were merged.", |l| {
         Some(l.packets.merged_packets)
     }),
     ("unsplit_packets_total", "Merged packets that count as one.", |l| Some(l.packets.unsplit)),
@@ -54,9 +54,7 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
     for (name, can_fall, of) in OFFER_STATES {
         let total = if can_fall { "" } else { "_total" };
         let records = format!("output_{name}_records{total}");
-        write_outputs(&mut text, &records, "Records by what became of them.", report, |o| {
-            of(&o.counts).records
-        });
+        write_outputs(&mut text, &records, "Records by their state.", report, |o| of(&o.counts).records);
         let packets = format!("output_{name}_packets{total}");
         write_outputs(&mut text, &packets, "Packets in these records.", report, |o| of(&o.counts).packets);
     }
@@ -95,8 +93,8 @@ fn write_losses(text: &mut MetricsText, report: &LedgerReport) {
 fn write_group(text: &mut MetricsText, group: &GroupReport) {
     let own: [(&str, &str, u64); 5] = [
         ("group_active", "Whether this meter exports for its group.", group.is_active.into()),
-        ("group_ready", "Whether it could take over without a gap.", group.is_ready.into()),
-        ("group_blind", "Whether packets come at other meters only.", group.is_blind.into()),
+        ("group_ready", "1 if this meter could take over without a gap.", group.is_ready.into()),
+        ("group_blind", "1 if packets arrive only at other meters.", group.is_blind.into()),
         ("group_packets_total", "Packets of this meter's copy of the link.", group.packets),
         ("group_switches_total", "Changes of this meter's role.", group.switch_count),
     ];
@@ -104,7 +102,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
         text.write_value(name, help, value);
     }
     let peers: [PeerMetric; 3] = [
-        ("group_peer_alive", "Whether the other meter is heard.", |peer| peer.is_alive.into()),
+        ("group_peer_alive", "1 if the other meter sends advertisements.", |peer| peer.is_alive.into()),
         ("group_peer_active", "Whether the other meter exports.", |peer| peer.is_active.into()),
         ("group_peer_packets_total", "Packets of its copy of the link.", |peer| peer.packets),
     ];

@@ -111,8 +111,8 @@ impl FileDistributor {
             if self.stop.load(Ordering::Acquire) {
                 return self.record_early_stop();
             }
-            // While few blocks exist it makes new ones rather than wait. After that it waits for one to come back, and makes
-            // another only if a slow worker keeps them all.
+            // While few blocks exist, it makes a new block rather than wait. After that it waits for a free
+            // block, and makes another one only if a slow worker keeps all of them.
             let at_hand = if made < 2 * self.blocks.len() {
                 self.free.try_recv().ok()
             } else {
@@ -139,7 +139,7 @@ impl FileDistributor {
         }
     }
 
-    /// Sends a block to every worker; a worker without packets in it still takes the time from it. `false` if no worker is left.
+    /// Sends a block to every worker; a worker without packets in the block still uses its time. `false` if no worker is left.
     fn send_block(&self, block: &Arc<PacketBlock>) -> bool {
         let mut is_taken = false;
         for blocks in &self.blocks {
@@ -151,7 +151,7 @@ impl FileDistributor {
                         block = back;
                         continue;
                     }
-                    // A worker that has failed is no reason to stop the others.
+                    // A failed worker is no reason to stop the other workers.
                     Err(SendTimeoutError::Disconnected(_)) => {}
                 }
                 break;
@@ -276,7 +276,7 @@ impl FileSource {
     fn skip_rest(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
-        // The report must say that packets were left, even if the reader has reached the end of the files.
+        // The report must say that packets were not metered, even if the reader has reached the end of the files.
         if places > self.next {
             self.shared.read.record_read_stop();
         }
@@ -314,7 +314,7 @@ impl PacketSource for FileSource {
         intake.count_ignored(IgnoredReason::NotIp, foreign.packets, foreign.bytes);
         self.delivered += foreign.packets;
         if self.is_through() {
-            // The block's time is that of all packets in it: a worker whose own packets are rare still times out its flows.
+            // The block's time is that of all packets in it: so a worker with few packets still times out its flows.
             if let Some(block) = self.block.as_ref().filter(|_| self.shared.pace.is_none()) {
                 self.clock.set_time(block.until_ns);
             }

@@ -65,7 +65,7 @@ impl InterfaceCounts {
 
     /// Reads the counters at the end. Call it before a ring is shut, and after it.
     pub(crate) fn count_shut_interface(&mut self) {
-        // An interface that is gone has no counters, and the ledger says so.
+        // A removed interface has no counters, and the ledger reports this.
         if let Ok(now) = self.links.read_counters(self.index) {
             self.end.get_or_insert_with(|| CounterReadingPair::at_once(now)).after = now;
         }

@@ -96,7 +96,7 @@ impl std::fmt::Debug for LiveSource {
     }
 }
 
-/// Starts to listen on an interface, whose counters are `interface`; `input` is its number in records.
+/// Starts to listen on an interface; `interface` has its counters, and `input` is its number in records.
 pub fn open_live(
     location: &PortLocation,
     interface: &SharedInterfaceCounts,
@@ -181,7 +181,8 @@ impl LiveStamp {
                     MergeNote { segment_bytes: merged.segment_bytes, transport_at: merged.transport_at };
                 intake.add_merged_frame(bytes, full_len, note, at_ns, self.input);
             }
-            // Longer than the link can carry: it was merged (LRO, for example), and the kernel does not say from what.
+            // The frame is longer than the link allows: it was merged (LRO, for example), and the kernel does
+            // not report the original packets.
             None if full_len > self.longest => {
                 intake.add_unsplit_frame(LinkKind::Ethernet, bytes, full_len, at_ns, self.input);
             }
@@ -189,7 +190,7 @@ impl LiveStamp {
         }
         if frame.is_outgoing {
             self.sent.frames += 1;
-            // By the difference, because a merged frame is several packets.
+            // The difference is added, because a merged frame is several packets.
             self.sent.packets += intake.counts().seen - before;
         }
     }
@@ -198,8 +199,8 @@ impl LiveStamp {
         at.as_nanos().saturating_add_signed(self.offset_ns)
     }
 
-    /// Notes a time up to which everything was given. Time does not go back if a frame is older than the one before it, but if the
-    /// clock was set back.
+    /// Notes the time up to which all packets were given. A frame that is older than the one before it does
+    /// not move the time back, but setting back the clock does.
     fn update_latest_time(&mut self, at_ns: u64) -> u64 {
         let is_set_back = at_ns.saturating_add(CLOCK_SET_BACK_THRESHOLD_NS) < self.last_ns;
         self.last_ns = if is_set_back { at_ns } else { self.last_ns.max(at_ns) };
@@ -255,7 +256,7 @@ impl PacketSource for LiveSource {
         if given > 0 {
             return Ok(TakeOutcome::Some);
         }
-        // Asked only after an empty read: until then the ring may hold more.
+        // This is asked only after an empty read: until then the ring may hold more.
         Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 

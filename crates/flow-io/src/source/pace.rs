@@ -15,7 +15,7 @@ pub struct ReplayPace {
 struct ReplayOrigin {
     /// Recorded time of the first packet.
     first_ns: u64,
-    /// Time at which it was due, on the monotonic clock.
+    /// Time at which the packet was due, on the monotonic clock.
     start_ns: u64,
 }
 

@@ -158,8 +158,8 @@ impl CaptureReader {
                     self.open_next()?;
                 }
             }
-            // While a file continues, a single wrong time must not move the clock. After the last one there is nothing to wait
-            // for, so the latest time ends all flows before it.
+            // While a file continues, a single wrong time must not move the clock. After the last packet
+            // there is nothing to wait for, so the latest time ends all earlier flows.
             block.until_ns =
                 if self.open.is_some() { self.clock.capture_time_ns() } else { self.clock.latest_ns() };
             if block.foreign.packets > 0 || block.places.iter().any(|places| !places.is_empty()) {
@@ -169,7 +169,7 @@ impl CaptureReader {
         Ok(false)
     }
 
-    /// Reports whether nothing is left to read.
+    /// Reports whether the end of all files is reached.
     pub(super) const fn is_through(&self) -> bool {
         self.open.is_none()
     }
@@ -205,7 +205,7 @@ impl CaptureReader {
                 Ok(CaptureElement::Record { record, used }) => {
                     start += used;
                     packets += 1;
-                    // Simple packet blocks of pcapng have no time: they get that of the packet before them.
+                    // Simple packet blocks of pcapng have no time: they get the time of the packet before them.
                     self.last_ns = record.at_ns.unwrap_or(self.last_ns);
                     let at_ns = self.last_ns;
                     self.clock.add_time(at_ns);
@@ -240,7 +240,8 @@ impl CaptureReader {
                         (true, false) => ReadNext::Cut,
                     };
                 }
-                // Nothing was decoded and this is the first block: not a damaged capture file, but another kind of file.
+                // No packet was decoded and this is the first block: the file is not a damaged capture, but
+                // another kind of file.
                 Err(damage) if open.position == end as u64 && start == 0 => {
                     return Err(Error::NoCapture { path: open.path.clone(), damage });
                 }
@@ -270,14 +271,15 @@ impl OpenFile {
         let Self { path, long, .. } = self;
         (*long > 0).then(|| {
             format!(
-                "{}: {long} packets are longer than {MAX_STANDARD_FRAME_BYTES} B; if the link had no jumbo frames, they were \
-                merged before they were captured, and were more packets and more bytes on the wire than are counted here",
+                "{}: {long} packets are longer than {MAX_STANDARD_FRAME_BYTES} B; if the link has no jumbo \
+                frames, they were merged before the capture, and the wire had more packets and bytes than \
+                the meter counts",
                 path.display()
             )
         })
     }
 
-    /// Reads bytes into a block, after those carried over from the last one.
+    /// Reads bytes into a block, after the bytes carried over from the last one.
     fn read_bytes(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
         // A record that is longer than a block makes this one larger.
         let most = BLOCK_READ_BYTES.max(self.needed);

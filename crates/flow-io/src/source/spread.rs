@@ -1,7 +1,7 @@
 //! Spreads the frames of a file over workers.
 //!
-//! The two outermost IP addresses decide, and nothing else. So one worker gets both directions of a flow, its fragments, and what is
-//! in its tunnels, and the flows are the same for any number of workers. Frames that are not IP go to the first worker.
+//! Only the two outermost IP addresses decide. So one worker gets both directions of a flow, its fragments and its tunnelled
+//! packets, and the flows are the same for any number of workers. Frames that are not IP go to the first worker.
 
 use packetrig_flow::IPV4_MAPPED_PREFIX;
 use packetrig_flow::parse::LinkKind;
@@ -51,7 +51,8 @@ pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u6
     mix_symmetric(fold_address(source), fold_address(destination))
 }
 
-// Must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares of the same traffic.
+// This must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares of
+// the same traffic.
 fn fold_address(address: [u8; 16]) -> u64 {
     if address[..12] == IPV4_MAPPED_PREFIX {
         return u64::from(u32::from_be_bytes([address[12], address[13], address[14], address[15]]));

@@ -1,5 +1,5 @@
-//! Values of a column as numbers in a dictionary, as Parquet stores them. A value that thousands of rows share is decoded and
-//! tested once.
+//! Values of a column as numbers in a dictionary, as Parquet stores them. A value that thousands of rows
+//! share is decoded and tested once.
 
 use crate::rows::keep_rows;
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -46,7 +46,7 @@ impl<T> CodedCells<T> {
         CodedCells { dictionary: self.dictionary.iter().map(map).collect(), codes: self.codes.clone() }
     }
 
-    /// Removes the rows whose value is not kept.
+    /// Removes the rows with a value that the filter does not keep.
     pub(crate) fn retain_rows(&self, rows: &mut Vec<usize>, is_kept: impl Fn(&T) -> bool) {
         if self.dictionary.len() > rows.len() {
             return keep_rows(rows, |row| self.get(row).is_some_and(&is_kept));
@@ -71,7 +71,7 @@ impl<T: Clone> DictionaryJoiner<T> {
 
     /// Appends rows of a page.
     pub(super) fn append_codes(&mut self, dictionary: &Arc<[T]>, codes: &[u32]) -> ParquetResult<()> {
-        // Checked here once, so that no lookup can fail.
+        // The range is checked here once, so that no lookup can fail.
         if codes.iter().any(|&code| code as usize >= dictionary.len()) {
             return Err(ParquetError::General("a value is not in its dictionary".into()));
         }

@@ -4,9 +4,9 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 
 /// Decodes `count` numbers of `width` bits.
 ///
-/// Format: <https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE>. A run begins with a variable-length number. If its
-/// lowest bit is 0, the other bits are how often the next value repeats; if it is 1, they are how many groups of eight packed values
-/// follow.
+/// Format: <https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE>. A run begins with a
+/// variable-length number. If its lowest bit is 0, the other bits are how often the next value repeats; if it
+/// is 1, they are how many groups of eight packed values follow.
 pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> ParquetResult<Vec<u32>> {
     if width > 32 {
         return Err(damaged());
@@ -19,7 +19,7 @@ pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> Parque
         let length = usize::try_from(head >> 1).map_err(|_| damaged())?;
         if head & 1 == 0 {
             let value = take_number(&mut bytes, usize::from(width.div_ceil(8))).ok_or_else(damaged)?;
-            // A run of nothing would let a file keep the loop busy.
+            // An empty run would let a file keep the loop busy.
             if length == 0 {
                 return Err(damaged());
             }
@@ -46,7 +46,7 @@ fn unpack_bits(bytes: &[u8], width: u8, count: usize, numbers: &mut Vec<u32>) {
     numbers.extend((0..count).map(|at| {
         let bit = at * width;
         let window = window_at(bytes, bit / 8);
-        // At most 32 bits behind at most 7 others: they are within the window. The mask leaves 32.
+        // At most 32 bits follow at most 7 other bits: they are within the window. The mask leaves 32 bits.
         u32::try_from(window >> (bit % 8) & mask).unwrap_or(u32::MAX)
     }));
 }
@@ -82,7 +82,7 @@ fn take_number(bytes: &mut &[u8], length: usize) -> Option<u32> {
 }
 
 fn damaged() -> ParquetError {
-    ParquetError::General("a page has fewer values than its header says".into())
+    ParquetError::General("a page has fewer values than its header states".into())
 }
 
 #[cfg(test)]

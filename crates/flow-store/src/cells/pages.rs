@@ -176,7 +176,7 @@ impl<T: ByteValue> PagedColumn<T> {
         Ok(DecodedPage { dictionary, codes, next: 0 })
     }
 
-    /// Reads values that lie one behind the other.
+    /// Reads values that follow each other.
     fn plain_values(&self, mut bytes: &[u8], count: usize) -> ParquetResult<Vec<T>> {
         // Every value has a byte at least, but empty words have four for their length.
         let mut values = Vec::with_capacity(count.min(bytes.len()));
@@ -207,7 +207,7 @@ fn to_dictionary<T: ByteValue>(mut values: Vec<T>, may_be_null: bool) -> Arc<[T]
 fn codes_with_nulls<T>(dictionary: &[T], codes: Vec<u32>, levels: &[u32]) -> Vec<u32> {
     let null = u32::try_from(dictionary.len() - 1).unwrap_or(u32::MAX);
     let mut given = codes.into_iter();
-    // There are as many codes as levels of 1.
+    // The number of codes equals the number of levels with the value 1.
     levels.iter().map(|level| if *level == 1 { given.next().unwrap_or(null) } else { null }).collect()
 }
 
@@ -220,7 +220,7 @@ fn split_levels(page: &[u8]) -> ParquetResult<(&[u8], &[u8])> {
 }
 
 fn ended() -> ParquetError {
-    ParquetError::General("a column is shorter than the others".into())
+    ParquetError::General("a column is shorter than the other columns".into())
 }
 
 #[cfg(test)]

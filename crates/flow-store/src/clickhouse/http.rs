@@ -6,7 +6,7 @@ use packetrig_units::text::{encode_url_part, one_line};
 use std::io::{self, Read, Write};
 
 const CLICKHOUSE_HTTP_PORT: u16 = 8123;
-/// Maximum number of bytes of an answer that are read: the beginning says what is wrong.
+/// Maximum number of bytes of an answer that are read: the beginning contains the error.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 /// Maximum number of characters of an answer that are shown.
 const MAX_SHOWN_ANSWER_CHARACTERS: usize = 300;
@@ -59,8 +59,8 @@ fn send_request(
     }
     head.extend(["\r\nContent-Length: ", &body.len().to_string(), "\r\n\r\n"]);
     stream.write_all(head.as_bytes())?;
-    // A server that refuses may answer and close before it has read everything. The answer explains more than the broken pipe
-    // does.
+    // A refusing server may answer and close before it has read everything. The answer explains more than the
+    // broken pipe does.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     // The peer decides how long its answer is, so it needs a bound.

@@ -99,7 +99,7 @@ fn append_value(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>)
                 ElementKind::Unsigned(bits) => usize::from(bits / 8),
                 _ => 8,
             };
-            // DateTime64 is signed: later times than that of 2262 are clamped.
+            // DateTime64 is signed: times later than 2262 are clamped.
             let number = if kind == ElementKind::Time { number.min(i64::MAX.unsigned_abs()) } else { number };
             // Little-endian: the low bytes come first, so the first `width` bytes are the number in the column's width.
             bytes.extend_from_slice(&number.to_le_bytes()[..width]);

@@ -201,7 +201,7 @@ pub(crate) fn per_second(count: u64, factor: u64, duration_ns: u64) -> u64 {
     if duration_ns == 0 {
         return 0;
     }
-    // A division of 128 bits takes several times as long, and is needed only for more than 10^9 packets or bytes.
+    // A division of 128 bits takes several times as long, and only more than 10^9 packets or bytes need it.
     let small = count.checked_mul(factor).and_then(|scaled| scaled.checked_mul(NANOS_PER_SECOND));
     small.map_or_else(
         || {
@@ -233,7 +233,7 @@ impl FlowCondition {
         Self { operand: self.operand.to_reversed(), test: self.test.clone() }
     }
 
-    /// Removes the rows for which it does not hold.
+    /// Removes the rows for which the condition does not hold.
     pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         // The common case, on a whole column without a branch per row.
         if let (ValueTest::Values(set), ConditionOperand::Column(column)) = (&self.test, self.operand) {
@@ -262,7 +262,7 @@ impl FlowCondition {
             ValueTest::AllFlags(mask) => {
                 column_bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
             }
-            // Bounds of a column say nothing about single bits or about words of a dictionary.
+            // The bounds of a column do not help with single bits or words of a dictionary.
             ValueTest::NoFlags(_) | ValueTest::Word(_) | ValueTest::NotWord(_) => true,
         }
     }

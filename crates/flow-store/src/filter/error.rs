@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An error in a filter expression: where it is, what is wrong, and what is possible there.
+/// An error in a filter expression: its place, its reason, and the possible values there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The line with the error, shortened around it.
@@ -48,7 +48,7 @@ impl FilterError {
             line_number: text[..from].matches('\n').count() + 1,
             before: text[first..from].chars().count(),
             width: text[from..until.min(end).max(from)].chars().count().max(1),
-            // Both may quote the text.
+            // Both texts may quote the filter.
             what: on_one_line(&what.into()),
             help: on_one_line(&help.into()),
         }

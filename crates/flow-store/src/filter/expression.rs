@@ -16,7 +16,7 @@ pub(super) enum FilterExpression {
 }
 
 impl FilterExpression {
-    /// All of these parts, the cheapest first: they leave fewer rows for the others.
+    /// All of these parts hold. The cheapest part comes first, because it leaves fewer rows for the later parts.
     pub(super) fn all_of(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)
@@ -26,7 +26,7 @@ impl FilterExpression {
     fn cost(&self) -> usize {
         match self {
             Self::One(condition) => condition.cost(),
-            // It parses a text for each row.
+            // This test parses a text for each row, so it comes late.
             Self::Field(_) => 16,
             // The parser bounds the number of conditions, so the sum cannot overflow.
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum::<usize>() + parts.len(),
@@ -63,10 +63,10 @@ impl FilterExpression {
         }
     }
 
-    /// Removes the rows for which it does not hold. Rows are in order.
+    /// Removes the rows for which the expression does not hold. Rows are in order.
     pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
-        // An *any* with a part that holds for every record would otherwise copy and
-        // sort the rows for nothing.
+        // Without this check, an *any* with a part that holds for every record would copy and sort
+        // the rows for nothing.
         if self.is_everything() {
             return;
         }

@@ -12,7 +12,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use serde_json::{Map, Value};
 
-/// The column with all fields that have no column of their own.
+/// The column with all fields that have no separate column.
 pub(super) const OTHER_FIELDS: &str = "otherFields";
 
 /// A field without a column, as `otherFields` names it.
@@ -39,7 +39,7 @@ pub(super) enum FieldTest {
 pub(super) struct FieldCondition {
     pub(super) field: FieldName,
     pub(super) test: FieldTest,
-    /// The condition holds for records that do not pass the test, including those without the field.
+    /// The condition holds for records that do not pass the test, including records without the field.
     pub(super) is_negated: bool,
 }
 
@@ -48,7 +48,7 @@ impl FieldCondition {
         Self { is_negated: !self.is_negated, ..self.clone() }
     }
 
-    /// Removes the rows for which it does not hold.
+    /// Removes the rows for which the test does not hold.
     pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         let fields = chunk.column(OTHER_FIELDS);
         rows.retain(|&row| self.field.passes_test(fields.word_at(row), &self.test) != self.is_negated);
@@ -110,7 +110,7 @@ impl FieldName {
         matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
     }
 
-    /// The values that a word stands for, as numbers that keep the order of the field's kind.
+    /// Returns the values of a word, as numbers that keep the order of the field's kind.
     pub(super) fn parse_value(&self, word: &str) -> Option<ValueRange> {
         match self.kind {
             DataKind::Unsigned => {
@@ -162,7 +162,7 @@ impl FieldName {
         name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 
-    /// A value as a number that keeps the order of its kind; `None` for a value whose length did not fit its kind.
+    /// Returns a value as a number that keeps the order of its kind; `None` for a value with a wrong length.
     fn value_number(&self, value: &Value) -> Option<u128> {
         match self.kind {
             DataKind::Unsigned => value.as_u64().map(u128::from),

@@ -40,7 +40,7 @@ const ADDRESS_COLUMNS: [&str; 2] = ["sourceIPv6Address", "destinationIPv6Address
 const ICMP: [u128; 2] = [1, 58];
 
 pub(super) fn parse_filter(text: &str, names: &FlowNames) -> Result<FilterExpression, FilterError> {
-    // Checked before the text is split, so that the tokens are bounded, too.
+    // The length is checked before the text is split, so that the tokens are bounded, too.
     if text.len() > MAX_TEXT {
         let what = format!("the filter has {} bytes; the most is {MAX_TEXT}", text.len());
         return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
@@ -116,7 +116,7 @@ impl FilterSubject {
             let ElementKind::Unsigned(bits) = find_column(name)?.kind else { return None };
             Some(bits)
         });
-        // Several columns of different widths: a value that one of them can have is possible.
+        // The columns have different widths: a value that fits one of them is allowed.
         let widest = bits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
         Some((1 << widest) - 1)
     }
@@ -128,7 +128,8 @@ impl FilterSubject {
         if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
     }
 
-    /// The expression that one of its values is wanted; if negated, that none of them is in the set.
+    /// Returns the expression that selects one of its values; if negated, the expression that none of them
+    /// is in the set.
     fn expression_of_values(&self, wanted: WantedValues) -> FilterExpression {
         let found = self.expression_of_test(&ValueTest::Values(wanted.set));
         if wanted.is_negated { found.to_negated() } else { found }
@@ -200,7 +201,7 @@ impl<'a> FilterParser<'a> {
             return Err(self.error_at(open, what, "remove unnecessary ones, or use lists"));
         }
         let inside = self.parse_either()?;
-        // Only open parentheses count; a long filter may have many that are closed.
+        // Only open parentheses count, because a long filter may have many closed ones.
         self.depth -= 1;
         if self.peek().kind != TokenKind::Close {
             return Err(self.error_at(

@@ -25,7 +25,7 @@ impl ValueRange {
 impl RangeSet {
     /// The set of values in any of these ranges.
     pub(super) fn new(mut ranges: Vec<ValueRange>) -> Self {
-        // Sorted and joined once, so that each test of a row is a binary search.
+        // The ranges are sorted and joined once, so that each test of a row is a binary search.
         ranges.sort_unstable();
         let mut apart: Vec<ValueRange> = Vec::with_capacity(ranges.len());
         for range in ranges {
@@ -65,7 +65,7 @@ impl RangeSet {
         after > 0 && self.0[after - 1].greatest >= value
     }
 
-    /// Removes the rows whose number is not in the set.
+    /// Removes the rows with a number outside the set.
     pub(super) fn retain_numbers(&self, numbers: &[u64], rows: &mut Vec<usize>) {
         // Most sets are a single range, and numbers have half the bits of addresses.
         if let [range] = self.0[..]

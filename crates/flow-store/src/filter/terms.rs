@@ -13,7 +13,7 @@ pub struct FilterTerm {
     /// Description of the tested value, for the book.
     pub meaning: &'static str,
     pub(super) syntax: TermSyntax,
-    /// The values that it tests. The condition holds if one of them passes.
+    /// The values that the term tests. The condition holds if one of them passes.
     pub(super) operands: &'static [ConditionOperand],
 }
 
@@ -30,11 +30,11 @@ pub enum NfdumpRelation {
 /// Syntax behind the words of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermSyntax {
-    /// Nothing follows; the condition holds for every record.
+    /// No operand; the condition holds for every record.
     Everything,
-    /// Nothing follows; both addresses are IPv4.
+    /// No operand; both addresses are IPv4.
     Version4,
-    /// Nothing follows; one of the addresses is not IPv4.
+    /// No operand; one of the addresses is not IPv4.
     Version6,
     /// A number, a comparison with one, or a list.
     Number,
@@ -55,7 +55,7 @@ pub enum TermSyntax {
     Word,
     /// A number; the protocol has to be ICMP.
     Icmp,
-    /// Nothing follows; all packets had the same TTL.
+    /// No operand; all packets had the same TTL.
     SameTtl,
     /// The name of a field, then a value as its kind requires.
     Field,
@@ -168,7 +168,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "icmp-code" "icmp code", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 0, mask: 0xff }],
         "the code; the protocol has to be ICMP or ICMPv6";
     "flags", SameBut("nfdump has no `N` (AE, once NS); from 1.7.2 on its `not flags AF` is *not both*"), Flags, [column("tcpControlBits")],
-        "TCP, and all these flags were seen; after `not`: none of them; after `=`: these and no others";
+        "TCP, and all these flags were seen; after `not`: none of them; after `=`: exactly these flags";
     "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "the same on the way back";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
     "dst tos", Same, Number, [column("postIpClassOfService")], "type of service behind the exporter";
@@ -226,7 +226,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "mpls label1", Same, Number, [label(MPLS[1])], "";
     "mpls label2", Same, Number, [label(MPLS[2])], "";
     "mpls any", SameBut("nfdump looks at ten labels"), Number, [label(MPLS[0]), label(MPLS[1]), label(MPLS[2])],
-        "one of the three labels that are kept";
+        "one of the three stored labels";
     "mpls exp0", Same, Number, [traffic_class(MPLS[0])], "traffic class of the outermost label";
     "mpls exp1", Same, Number, [traffic_class(MPLS[1])], "";
     "mpls exp2", Same, Number, [traffic_class(MPLS[2])], "";
@@ -234,10 +234,11 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
         [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "[country](#names) of either end";
     "src country" "src geo", SameBut("see `country`"), Country, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst country" "dst geo", SameBut("see `country`"), Country, [column(DESTINATION_ADDRESS_COLUMN)], "";
-    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address behind NAT";
+    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address behind NAT_ADDRESS_COLUMNS";
     "src nat country" "src nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0])], "";
     "dst nat country" "dst nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[1])], "";
-    "asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "autonomous system of either address; `as` is what the exporter says";
+    "asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "autonomous system of either address; \
+    `as` has the exporter's value";
     "src asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst asn", Unknown, Asn, [column(DESTINATION_ADDRESS_COLUMN)], "";
     "as name", Unknown, AsName, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "its name";
@@ -256,8 +257,8 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
 /// Terms of nfdump that are not supported, by their first words, with the reason or a replacement.
 /// An `N` at the end stands for any number.
 pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
-    ("count", "records have no numbers of their own; `--most` takes the first"),
-    ("cnt", "records have no numbers of their own; `--most` takes the first"),
+    ("count", "records are not numbered; use `--most` for the first records"),
+    ("cnt", "records are not numbered; use `--most` for the first records"),
     ("ident", "files have no name of their source; use a directory for each, or `router ip`"),
     ("engine-type", "no column; use `field engineType`"),
     ("engine type", "no column; use `field engineType`"),
@@ -301,7 +302,7 @@ pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("nat pblock", "no column; in `otherFields`"),
     ("in nat pblock", "no column; in `otherFields`"),
     ("pblock", "no column; in `otherFields`"),
-    ("pf", "records have nothing of a packet filter's log"),
+    ("pf", "records have no fields of a packet filter's log"),
     ("@include", "write `--filter \"$(cat FILE)\"`"),
 ];
 

@@ -342,7 +342,7 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
     ("mpls label7 3", "nfdump's `mpls label7` is not supported", "mpls", "three labels are kept"),
     ("src port in nat pblock", "nfdump's `in nat pblock` is not supported", "nat", "otherFields"),
     ("first seen yesterday", "`yesterday` is not a value for `first seen`", "yesterday", "2026-11-21T13:00"),
-    ("src net 10.0.0.0 255.0.255.0", "this is not a valid netmask", "255.0.255.0", "ones before the zeros"),
+    ("src net 10.0.0.0 255.0.255.0", "this is not a valid netmask", "255.0.255.0", "ones first, then zeros"),
     ("packets >", "a value is missing after `packets >`", "", "10k"),
     ("port 80 or src port", "a value is missing after `src port`", "", "`> 3`"),
     ("dst port > 99999", "`99999` is too large for `dst port`", "99999", "the largest value is 65535"),

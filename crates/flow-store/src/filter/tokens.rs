@@ -100,7 +100,7 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterErr
             tokens.push(token);
         }
     }
-    // Directly behind the last word: there an error shows that something is missing.
+    // The position is directly after the last word: there an error shows that something is missing.
     tokens.push(FilterToken { kind: TokenKind::End, text: "", at: text.trim_end().len() });
     Ok(tokens)
 }

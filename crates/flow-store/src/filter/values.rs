@@ -34,7 +34,7 @@ fn range_of_one(value: u64) -> ValueRange {
     ValueRange::from_value(value.into())
 }
 
-/// The values that a word stands for.
+/// Returns the values that a word means.
 pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
     match syntax {
         TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range()),
@@ -60,7 +60,7 @@ fn parse_moment(text: &str) -> Option<ValueRange> {
     if let Some(number) = parse_plain_number(text) {
         return Some(range_of_one(number));
     }
-    // First with an offset: a civil time would ignore it.
+    // The format with an offset is tried first: the parser of civil times would ignore the offset.
     let time = match text.parse() {
         Ok(time) => time,
         Err(_) => text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp(),

@@ -1,4 +1,4 @@
-//! Record batches in Kafka's format 2: what one request carries to one partition.
+//! Record batches in Kafka's format 2: the rows that one request carries to one partition.
 
 use super::wire::{KafkaWriter, kafka_length};
 use crate::checksum::crc32c;
@@ -53,7 +53,7 @@ impl KafkaProducer {
 pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[i32]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<ExporterRow>> = BTreeMap::new();
     for row in rows {
-        // At least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
+        // The number is at least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
         let count = (partitions.len() as u64).max(1);
         let index = clamp_to_usize(row.record.flow_id % count);
         by_partition.entry(partitions.get(index).copied().unwrap_or(0)).or_default().push(row);

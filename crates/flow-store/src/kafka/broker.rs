@@ -51,7 +51,8 @@ impl KafkaBroker {
             crate::network::connect_tcp(address, KAFKA_PORT, timeout).map_err(Error::network(&peer))?;
         let timeout_ms = clamp_to_i32(timeout.as_millis());
         let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
-        // Asked first: an old broker closes the connection at a call whose version it does not support.
+        // The versions are requested first: an old broker closes the connection at a call
+        // with an unsupported version.
         broker.check_versions()?;
         Ok(broker)
     }
@@ -96,8 +97,8 @@ impl KafkaBroker {
                 leaders.push(PartitionLeader { partition, broker, address: address.clone() });
             }
         }
-        // The partition of a flow follows from its index in this list, so the order must be the same after each
-        // reconnection.
+        // The partition of a flow follows from its index in this list, so the order must be the
+        // same after each reconnection.
         leaders.sort_by_key(|leader| leader.partition);
         if leaders.is_empty() {
             return Err(self.refusal_error(format!("topic {topic}: no partition has a leader")));
@@ -105,10 +106,10 @@ impl KafkaBroker {
         Ok(leaders)
     }
 
-    /// Gets a producer id, by which brokers recognise repeated batches.
+    /// Gets a producer id, which brokers use to recognise repeated batches.
     pub(super) fn init_producer(&mut self) -> Result<KafkaProducer, Error> {
         let mut body = KafkaWriter::default();
-        // No transaction (a null text). Its timeout is part of the call nevertheless.
+        // There is no transaction (a null text). Its timeout is nevertheless part of the call.
         body.put_i16(-1).put_i32(self.timeout_ms);
         let answer = self.call_broker(INIT_PRODUCER_CALL, &body.0)?;
         let Some(ProducerIdAnswer { code, id, epoch }) = read_producer(&answer) else {
@@ -139,7 +140,7 @@ impl KafkaBroker {
             0 | 46 => Ok(ProduceOutcome::Stored),
             // The broker has lost this producer's sequence: a new producer id is needed.
             45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
-            // Too large, not authorised, or not valid: the same batch would be refused again.
+            // The batch is too large, not authorised, or not valid: the same batch would be refused again.
             10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {
                 Ok(ProduceOutcome::Never(self.batch_refusal_error(topic, partition, code)))
             }
@@ -152,7 +153,7 @@ impl KafkaBroker {
     }
 
     fn call_broker(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
-        // It only has to differ from the number of the call before.
+        // The number only has to differ from that of the call before.
         self.correlation = self.correlation.wrapping_add(1);
         let mut request = KafkaWriter::default();
         request
@@ -252,7 +253,7 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
             // An error of the partition, such as a missing leader; its leader is then -1.
             item.read_i16()?;
             let leader = (item.read_i32()?, item.read_i32()?);
-            // Replicas, and those that are in sync.
+            // Replicas, and the replicas that are in sync.
             item.read_list(KafkaReader::read_i32)?;
             item.read_list(KafkaReader::read_i32)?;
             Some(leader)
@@ -285,7 +286,7 @@ fn error_meaning(code: i16) -> String {
         3 => "unknown topic or partition",
         5 | 6 => "this broker does not lead the partition at the moment",
         7 => "the replicas did not answer in time",
-        10 => "the batch is larger than the topic takes",
+        10 => "the batch is larger than the topic allows",
         17 => "this is not a valid name of a topic",
         18 => "records are larger than a segment",
         19 | 20 => "too few replicas",

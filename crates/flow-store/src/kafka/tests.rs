@@ -140,7 +140,7 @@ fn oversized_batch_is_lost_with_reason() {
     let (options, batches) = broker(&[10]);
     let (kept, done) = offered(options, 1);
     let error = done[0].as_ref().unwrap_err().to_string();
-    assert!(error.contains("topic flows, partition 0: the batch is larger than the topic takes"), "{error}");
+    assert!(error.contains("topic flows, partition 0: the batch is larger than the topic allows"), "{error}");
     assert_eq!((kept.stored.records, kept.lost.records), (50, 50));
     assert_eq!(batches.try_iter().count(), 2);
 }

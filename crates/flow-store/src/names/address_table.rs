@@ -1,4 +1,4 @@
-//! What ranges of addresses have in common: a table for lookups of addresses, and for the ranges of a value.
+//! Properties of address ranges: a table for lookups of addresses, and for the ranges of a value.
 
 use crate::filter::ValueRange;
 use std::cmp::Reverse;
@@ -56,7 +56,8 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
 
     /// The table of the ranges. Of two ranges with the same addresses, the later one decides.
     pub(super) fn into_table(mut self) -> AddressTable<T> {
-        // Stable, so that later ones stay behind. An outer range comes before those in it.
+        // The sort is stable, so that later ranges stay behind earlier ones. An outer range comes before the
+        // ranges in it.
         self.ranges.sort_by_key(|range| (range.first, Reverse(range.last)));
         let mut table = AddressTable { starts: Vec::new(), entries: Vec::new(), values: self.values };
         let mut open: Vec<AddressRange> = Vec::new();
@@ -145,7 +146,8 @@ impl<T> AddressTable<T> {
     /// Lets an entry hold from an address on, which is not before the last one.
     fn begin_entry(&mut self, start: u128, entry: u32) {
         if self.starts.last() == Some(&start) {
-            // A range that begins at the same address replaces this one: it is an inner one, or a later one.
+            // A range that begins at the same address replaces this one: it is a smaller range inside it, or
+            // a later one.
             self.starts.pop();
             self.entries.pop();
         }

@@ -1,4 +1,4 @@
-//! Columns that no file of records has: names of what is in the other columns.
+//! Columns that no file of records has: names for the values of the other columns.
 
 use super::{FlowNames, NameKind};
 use crate::cells::{CodedCells, ColumnCells};
@@ -15,7 +15,7 @@ pub struct NameColumn {
     pub(crate) source: NameSource,
 }
 
-/// The columns whose value is named.
+/// The columns for which the name is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSource {
     Address(&'static str),
@@ -48,7 +48,8 @@ macro_rules! name_columns {
 pub const NAME_COLUMNS: &[NameColumn] = name_columns! {
     "src-country" Country SOURCE_NAME, "country of the source, two letters";
     "dst-country" Country DESTINATION_NAME, "country of the destination";
-    "src-asn" AsNumber SOURCE_NAME, "autonomous system of the source by its address; `src-as` is what the exporter says";
+    "src-asn" AsNumber SOURCE_NAME, "autonomous system of the source by its address; `src-as` has the \
+    exporter's value";
     "dst-asn" AsNumber DESTINATION_NAME, "the same for the destination";
     "src-as-name" AsName SOURCE_NAME, "name of that system";
     "dst-as-name" AsName DESTINATION_NAME, "the same for the destination";
@@ -80,7 +81,7 @@ impl NameColumn {
         }
     }
 
-    /// Finds its values in a chunk, or those of the reverse direction.
+    /// Finds its values in a chunk, or the values of the reverse direction.
     pub(crate) fn name_cells<'a>(
         &self,
         names: &'a FlowNames,

@@ -7,14 +7,15 @@ use crate::protocols::protocol_number;
 use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr};
 
-const SUPPORTED_LISTS_TEXT: &str = "it is none of: an MMDB database, the TSV of IPtoASN (start, end, AS, country, name), CSV of `prefix,name` or \
+const SUPPORTED_LISTS_TEXT: &str = "it is none of these: an MMDB database, the TSV of IPtoASN (start, end, AS, country, \
+    name), CSV of `prefix,name` or \
                      `exporter,ifindex,name`, IANA's list of services, /etc/services";
 /// Maximum number of ports of a range of a service.
 const MAX_PORTS: u16 = 1024;
 /// Longest name of a service: a range of ports has its name once for each port.
 const MAX_SERVICE_NAME: usize = 255;
 
-/// Adds the names of a text. Its first line decides what it is.
+/// Adds the names of a text. Its first line decides the kind of list.
 pub(super) fn add_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
@@ -42,7 +43,7 @@ enum ListKind {
     Interfaces,
 }
 
-/// Finds out what a list is by its first record, which may be its heading.
+/// Finds the kind of a list from its first record, which may be its heading.
 fn list_kind(record: &CsvRecord) -> Option<ListKind> {
     let fields: Vec<_> = record.fields.iter().map(|field| field.to_ascii_lowercase()).collect();
     match &fields.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -81,7 +82,7 @@ fn add_ranges(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
             _ => {
                 return Err(NamesFault::at_line(
                     line,
-                    "it has neither three nor five fields, with tabs between",
+                    "it has neither three nor five fields, separated by tabs",
                 ));
             }
         };
@@ -95,7 +96,7 @@ fn add_ranges(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
             let number = number.parse().map_err(|_| {
                 NamesFault::at_line(line, format!("`{number}` is not the number of an autonomous system"))
             })?;
-            // Number 0 stands for addresses that are not announced.
+            // Number 0 means addresses that are not announced.
             if number > 0 {
                 systems.add_range(first, last, AutonomousSystem { number, name: name.into() });
             }
@@ -140,7 +141,7 @@ fn add_prefixes(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
     Ok(())
 }
 
-/// Reads an exporter's address; `*` stands for every exporter and is none.
+/// Reads an exporter's address; `*` means every exporter and gives `None`.
 fn read_exporter(text: &str) -> Result<Option<[u8; 16]>, AddrParseError> {
     if text == "*" {
         return Ok(None);

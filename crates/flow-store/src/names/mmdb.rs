@@ -1,7 +1,7 @@
 //! Reads databases in MaxMind's format (MMDB 2.0): a binary tree of address bits, whose leaves point to values.
 //!
-//! The tree is walked once, and its leaves become ranges. Databases of MaxMind, DB-IP, IPinfo and IPLocate name the same
-//! things differently; the usual names are known.
+//! The tree is walked once, and its leaves become ranges. Databases of MaxMind, DB-IP, IPinfo and IPLocate
+//! use different names for the same values; this module knows the usual ones.
 //!
 //! Invariant: any bytes end in ranges or in an error, in a time and a memory that are bounded by their number.
 
@@ -162,14 +162,14 @@ struct LeafEntries {
 struct TreeWalk<'a> {
     database: &'a Database<'a>,
     found: DatabaseRanges,
-    /// By the place of a value: thousands of leaves share one.
+    /// Decoded values by their position in the file: thousands of leaves share one value.
     entries: HashMap<usize, LeafEntries>,
     visits_left: usize,
     parts_left: usize,
 }
 
 impl TreeWalk<'_> {
-    /// Adds the ranges below a record, but not those below `except`.
+    /// Adds the ranges below a record, except the ranges below `except`.
     fn add_below(
         &mut self,
         record: TreeRecordTarget,
@@ -191,7 +191,8 @@ impl TreeWalk<'_> {
                     })?;
                     let length = place.length + 1;
                     let one = AddressPrefixNode { bits: place.bits | 1 << (128 - length), length };
-                    // The one is pushed first, so the zero is taken first. Ranges that are nearly in order are sorted quickly.
+                    // The branch of bit one is pushed first, so the branch of bit zero is taken first. Ranges
+                    // that are nearly in order are sorted quickly.
                     waiting.push((self.database.record_of(node, 1), one));
                     waiting.push((self.database.record_of(node, 0), AddressPrefixNode { length, ..place }));
                 }

@@ -39,8 +39,8 @@ impl KilledCollectorRecords {
         for file in left.iter().filter(|file| !includes.contains(&file.line.number)) {
             found.add_amounts(&file.line.exporters);
         }
-        // Several collectors may have used the directory at the same time. Rows from before the latest of these times may be counted in
-        // one of the files, and must not be counted twice.
+        // Several collectors may have used the directory at the same time. One of the files may count rows
+        // from before the latest of these times, and they must not be counted twice.
         if let Some(at_ns) = left.iter().map(|file| file.at_ns).max() {
             for (maker, more) in stored_since(directory, at_ns)? {
                 found.stored.entry(maker).or_default().add_stored(more.records, more.packets);
@@ -53,13 +53,13 @@ impl KilledCollectorRecords {
         Ok(found)
     }
 
-    /// Adds what one collector stored. Two of them may have received the same exporter.
+    /// Adds the amounts that one collector stored. Two collectors may have received the same exporter.
     fn add_amounts(&mut self, exporters: &[(RecordMaker, ExporterProgress)]) {
         for (maker, more) in exporters {
             let has = self.stored.entry(*maker).or_default();
             has.numbers = match (has.numbers.take(), more.numbers.clone()) {
-                // The numbers of two collectors are not one sequence: the first one stays, and the records of the other
-                // collector are added to it.
+                // The numbers of two collectors are not one sequence: the first number stays, and the records
+                // of the other collector are added.
                 (Some(number), _) => Some(number.with_records(more.records)),
                 (None, number) => number.map(|number| number.with_records(has.records)),
             };
@@ -94,8 +94,8 @@ fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedFile>, Error> {
     Ok(left)
 }
 
-/// The earliest time at which a collector of the directory, running or killed, had stored everything that came; `None` without
-/// such a collector. The clock is that of the file system.
+/// The earliest time at which a collector of the directory, running or killed, had stored all received
+/// records; `None` without such a collector. The clock is that of the file system.
 pub(in super::super) fn oldest_note_ns(directory: &Path) -> Result<Option<u64>, Error> {
     let mut oldest = None;
     for path in progress_files(directory)? {
@@ -125,7 +125,7 @@ fn progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 /// The last whole line of a file that no process has locked, and when everything was stored.
 fn read_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     let file = File::open(path)?;
-    // Its collector is running.
+    // The collector of this file is running.
     if file.try_lock().is_err() {
         return Ok(None);
     }
@@ -147,11 +147,11 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
         ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
     let mut stored = StoredProgress::new();
     let mut files = match flow_files(&[directory.to_owned()]) {
-        // A directory without files is a new one: nothing is stored.
+        // A directory without files is new: no record is stored.
         Err(Error::Nothing { .. }) => return Ok(stored),
         files => files?,
     };
-    // Both times are of the file system's clock, so its offset from the system's clock does not matter.
+    // Both times come from the file system's clock, so its offset from the system's clock does not matter.
     files.retain(|path| {
         let written = path.metadata().and_then(|facts| facts.modified());
         written.is_ok_and(|written| unix_nanos(written) > at_ns)
@@ -161,7 +161,7 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
         for &row in rows {
             let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
             let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();
-            // Numbers in files may be anything, also those that an exporter invented.
+            // Files may contain any number, even one that an exporter invented.
             has.add_stored(1, packets.number_at(row).saturating_add(back.number_at(row)));
         }
         ControlFlow::Continue(())

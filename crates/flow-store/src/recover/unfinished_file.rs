@@ -49,7 +49,7 @@ impl UnfinishedFile {
     }
 
     fn add_block(&mut self, block: BlockOnDisk) {
-        // The footer was right, so the end of the block is known, and the search continues behind it.
+        // The footer was right, so the end of the block is known, and the search continues after it.
         if !block.has_whole_pages {
             self.damaged_groups += 1;
             return;
@@ -83,7 +83,7 @@ impl UnfinishedFile {
     }
 }
 
-/// A block whose footer is whole.
+/// A block with a complete footer.
 struct BlockOnDisk {
     footer: FileFooter,
     has_whole_pages: bool,
@@ -122,8 +122,8 @@ impl BlockOffsets {
 
     /// The footer, if it is whole.
     fn read_footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
-        // The last bytes are read first: most bytes that look like a head are none, and this dismisses them without reading a
-        // footer.
+        // The last bytes are read first: most bytes that look like a head are none, and this dismisses them
+        // without reading a footer.
         let mut end = [0; FOOTER_END_BYTES];
         file.read_exact_at(&mut end, self.end - FOOTER_END_BYTES as u64)?;
         if !is_footer_end(end, self.head.footer - FOOTER_END_BYTES as u64) {
@@ -173,7 +173,7 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
                 return Ok(Some(offset));
             }
         }
-        // Windows overlap by a head less one byte, so that none is missed between them.
+        // Windows overlap by one byte less than a head, so that no head is missed between them.
         start += (wanted - BlockHead::ENCODED_BYTES + 1) as u64;
     }
     Ok(None)

@@ -1,4 +1,4 @@
-//! Reads a row group: first the filter's columns, then the others only where rows are selected.
+//! Reads a row group: first the filter's columns, then the other columns, but only where rows are selected.
 
 use super::selection::RowSelection;
 use super::{ROWS_PER_READ, RowChunk, RowPlace};

@@ -107,7 +107,7 @@ impl ScanShare {
         if !request.selection.may_have_file(number) {
             return Ok(());
         }
-        // A file that was removed since the list was made is no error: collectors remove old ones at any time.
+        // A file that was removed since the list was made is no error: collectors remove old files at any time.
         let Some(file) = open_if_exists(path)? else { return Ok(()) };
         let places = GroupPlaces {
             selection: request.selection,

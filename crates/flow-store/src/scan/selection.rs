@@ -1,4 +1,4 @@
-//! Selections of rows to read: those that a filter selects, or those at known places.
+//! Selections of rows to read: rows that a filter selects, or rows at known places.
 
 use super::{RowChunk, RowPlace};
 use crate::filter::FlowFilter;

@@ -1,8 +1,9 @@
 //! Changes between two sets of records: groups that are new, gone, grown or shrunk.
 //!
-//! Both sides are counted apart. The largest groups of each are candidates; the sum of a candidate on the other side is exact, and is
-//! counted in one more scan if it is not among the largest there. So every number of the answer is exact. A group that is on neither
-//! list is smaller than the smallest of both lists on both sides, and so is its change: [`CompareAnswer::uncompared_rate`].
+//! Both sides are counted separately. The largest groups of each side are candidates. The sum of a candidate
+//! on the other side is exact, too: one more scan counts it if it is not among the largest there. So every
+//! number of the answer is exact. A group that is on neither list is smaller than the smallest of both lists
+//! on both sides, and so is its change: [`CompareAnswer::uncompared_rate`].
 
 use super::counter::CountedGroups;
 use super::listed::{ListedGroups, sums_of_groups};
@@ -65,9 +66,9 @@ pub struct CompareAnswer {
     pub changes: Vec<GroupChange>,
     pub totals: [GroupSum; 2],
     pub lengths_ns: [u64; 2],
-    /// Groups of each kind, those not shown too.
+    /// Groups of each kind, including groups that are not shown.
     pub kinds: BTreeMap<ChangeKind, u64>,
-    /// There are more groups than candidates: `kinds` are those of the candidates.
+    /// There are more groups than candidates: `kinds` has only the kinds of the candidates.
     pub has_other_groups: bool,
     /// Changes below this rate may be missing, because not all groups could be compared.
     pub uncompared_rate: Option<f64>,
@@ -213,7 +214,8 @@ impl CompareAnswer {
         // Of equal changes, the one with the smaller key comes first.
         changed.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         changed.truncate(question.most);
-        // All that is shown is larger than what was not compared: then nothing can be missing among it.
+        // All shown changes are larger than those of the groups that were not compared, so no
+        // larger change is missing.
         let smallest = changed.last().map_or(0.0, |(change, ..)| *change);
         let is_full = changed.len() == question.most;
         self.uncompared_rate = self.uncompared_rate.filter(|rate| !is_full || smallest < *rate);

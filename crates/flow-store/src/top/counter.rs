@@ -1,10 +1,10 @@
 //! Counts groups exactly, in bounded memory, with as many scans as that takes.
 //!
 //! Each thread of a scan has a [`ScanCounter`]. While all groups fit, there is one scan. When a table is full, the groups with the larger
-//! hashes leave it, and it counts the others to the end. So each scan counts the groups of a range of hashes, the smallest one of its
-//! threads, and the next scan begins where it ended. From the moment the first table was full, a [`GroupSketch`] has a bound from above
-//! for every group: later scans pass over groups that cannot be among the largest, so there are usually two scans. An order that is no
-//! sum, such as a rate, has no such bound.
+//! hashes leave it, and it counts the others to the end. So each scan counts the groups of a range of hashes, the smallest range among
+//! its threads, and the next scan begins where this range ended. From the moment the first table was full, a [`GroupSketch`] has a bound
+//! from above for every group: later scans pass over groups that cannot be among the largest, so there are usually two scans. An order
+//! that is no sum, such as a rate, has no such bound.
 //!
 //! Invariant: after a scan, the sum of a group in the table includes every record of the group.
 
@@ -51,7 +51,7 @@ pub(super) struct ScanCounter<'a> {
     /// The groups of this scan.
     range: HashRange,
     table: GroupTable,
-    /// Bounds of all groups, from the moment at which the table was full in the first scan.
+    /// Bounds of all groups, from the moment when the table became full in the first scan.
     sketch: Option<GroupSketch>,
     is_first_scan: bool,
     promising: Option<PromisingGroups>,
@@ -84,7 +84,7 @@ impl ScanCounter<'_> {
 
     /// Makes room in a full table: leaves the groups with the larger hashes to a later scan.
     fn narrow_full_table(&mut self) {
-        // A range of a single hash cannot be halved: then a few groups more than the bound are kept.
+        // A range of a single hash cannot be halved: then slightly more groups than the bound are kept.
         while self.table.len() > self.bound && self.range.first < self.range.last {
             self.begin_sketch();
             self.narrow_range(self.range.lower_half());
@@ -103,7 +103,7 @@ impl ScanCounter<'_> {
 
     fn narrow_range(&mut self, range: HashRange) {
         self.range = range;
-        // The groups that leave are counted from the start in a later scan, so no partial sum is kept.
+        // A later scan counts the removed groups from the start, so no partial sum is kept.
         self.table.retain_groups(|hash| range.contains(hash));
     }
 
@@ -117,7 +117,7 @@ impl ScanCounter<'_> {
         if let (Some(sketch), Some(others)) = (&mut self.sketch, &other.sketch) {
             sketch.merge_sketch(others);
         }
-        // Both have every record of the groups that are in both ranges.
+        // Both sides have every record of the groups in the intersection of their ranges.
         let range = if other.range.last < self.range.last { other.range } else { self.range };
         self.narrow_range(range);
         for (hash, key, has) in other.table.groups().filter(|(hash, ..)| range.contains(*hash)) {
@@ -155,7 +155,7 @@ pub(super) struct CountedGroups {
 }
 
 impl<'a> GroupCounter<'a> {
-    /// Counts at most `bound` groups at once, of which each of the `threads` has an equal share.
+    /// Counts at most `bound` groups at once; each of the `threads` has an equal share of them.
     pub(super) fn new(question: &'a TopQuestion, bound: usize, threads: usize) -> Self {
         Self {
             question,
@@ -214,7 +214,7 @@ impl<'a> GroupCounter<'a> {
         if let Some(sketch) = &self.sketch
             && self.counted.largest.len() == most
         {
-            // An equal one may still come before the last one: its key may be smaller.
+            // An equal group may still come before the last one, because its key may be smaller.
             let least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
             self.promising = Some(PromisingGroups { sketch: Arc::clone(sketch), least });
             self.counted.groups_are_estimated = true;
@@ -232,7 +232,7 @@ impl<'a> GroupCounter<'a> {
                 .map(|(_, key, has)| (key, has))
                 .filter(|(_, has)| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes),
         );
-        // Only the shown ones are sorted: there may be half a million others.
+        // Only the shown groups are sorted: there may be half a million other groups.
         if ranked.len() > most && most > 0 {
             ranked.select_nth_unstable_by(most - 1, |one, other| compare_rank(order, one, other));
         }

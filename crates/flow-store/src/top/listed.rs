@@ -9,10 +9,10 @@ use crate::scan::{RowChunk, ScanTerms, count_records};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The groups that are asked for, by key, with their places in the answer.
+/// The requested groups, by key, with their places in the answer.
 type ListedKeys = HashMap<Box<[u8]>, usize, KeyHashes>;
 
-/// Groups that are asked for by their keys, and the records that are counted.
+/// The groups that the user requested by their keys, and the records that are counted.
 pub(super) struct ListedGroups<'a> {
     pub(super) terms: &'a ScanTerms<'a>,
     pub(super) files: &'a [PathBuf],
@@ -31,14 +31,15 @@ pub(super) struct TimeSteps {
 }
 
 impl TimeSteps {
-    /// The step of a time, if it is one of them.
+    /// The step of a time, if the time belongs to one of the steps.
     fn step_of(self, at_ns: u64) -> Option<usize> {
         let step = at_ns.checked_sub(self.first_ns)? / self.length_ns;
         usize::try_from(step).ok().filter(|step| *step < self.count)
     }
 }
 
-/// What was counted, and the sum of all records that were read for it: another one than before means that files have changed.
+/// The counts, and the sum of all records that were read for them: if this sum differs from the earlier
+/// one, files have changed.
 pub(super) struct ListedSums<T> {
     pub(super) sums: Vec<T>,
     pub(super) scanned: GroupSum,

@@ -20,7 +20,7 @@ pub struct TopSeries {
     /// Start of the first step, nanoseconds since 1970.
     pub first_ns: u64,
     pub step_ns: u64,
-    /// The sums of each group of `top` in each step. A flow counts in the step in which it began.
+    /// The sums of each group of `top` in each step. A flow counts in the step that contains its start.
     pub series: Vec<Vec<GroupTotals>>,
 }
 
@@ -29,7 +29,9 @@ pub struct TopSeries {
 pub enum NoSeriesReason {
     #[error(transparent)]
     Read(#[from] Error),
-    #[error("steps of {step} are {steps} steps; the most is {MAX_STEPS}: take steps of {longer} or more")]
+    #[error(
+        "steps of {step} are {steps} steps, but at most {MAX_STEPS} are allowed: use steps of {longer} or more"
+    )]
     TooManySteps { step: Nanos, steps: u64, longer: Nanos },
     #[error("at most {MAX_SERIES} groups can have a series, not {0}")]
     TooManySeries(usize),
@@ -69,7 +71,7 @@ fn steps_of(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSer
     let first_ns = first_ns - first_ns % length_ns;
     let count = last_ns.saturating_sub(first_ns) / length_ns + 1;
     if count > MAX_STEPS as u64 {
-        // Rounded up to whole seconds, or milliseconds for short spans.
+        // The step is rounded up to whole seconds, or milliseconds for short spans.
         let least = last_ns.saturating_sub(first_ns).div_ceil(MAX_STEPS as u64 - 1);
         let unit = if least > 1_000_000_000 { 1_000_000_000 } else { 1_000_000 };
         let longer = Nanos::new(least.next_multiple_of(unit));

@@ -1,13 +1,13 @@
 //! Bounds from above for the sums of all groups, in little memory.
 //!
-//! Each group has a counter by its hash, and shares it with a few others. So the counter has at least what the group has: a group whose
-//! counter is below the smallest one that is shown need not be counted at all.
+//! Each group has a counter by its hash, and shares this counter with a few other groups. So the counter is at least as large as the
+//! group's sum: if it is below the smallest shown group, the group need not be counted at all.
 
 use packetrig_units::clamp_to_usize;
 
 /// Counters. They take 16 MiB.
 const SKETCH_COUNTERS: usize = 1 << 21;
-/// Marks by which groups are estimated. They take 1 MiB.
+/// Marks used to estimate the number of groups. They take 1 MiB.
 const SKETCH_MARKS: usize = 1 << 23;
 
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl GroupSketch {
         self.counters[slot_of(hash, SKETCH_COUNTERS)]
     }
 
-    /// An estimate of the number of groups by linear counting (Whang and others, 1990): within a tenth of a percent for two million.
+    /// An estimate of the number of groups by linear counting (Whang and others, 1990). For two million
+    /// groups, its error is below a tenth of a percent.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

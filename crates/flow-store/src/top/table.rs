@@ -65,7 +65,7 @@ impl GroupTable {
         self.groups.iter().map(|group| (group.hash, group.key(&self.keys), group.has))
     }
 
-    /// Removes the groups whose hash is not kept.
+    /// Removes the groups with a hash that is not kept.
     pub(super) fn retain_groups(&mut self, is_kept: impl Fn(u64) -> bool) {
         if self.groups.iter().all(|group| is_kept(group.hash)) {
             return;

@@ -4,8 +4,8 @@ use crate::packet::ipv4_mapped;
 
 /// An address of either version. An exporter that fills templates for both versions sends zeros for the one that is not.
 fn set_either_address(place: &mut [u8; 16], bytes: &[u8]) {
-    // An address of zeros replaces only zeros: such exporters send one real address and zeros for the other version, in any
-    // order.
+    // An address of zeros replaces only zeros: such exporters send one real address and zeros for the other
+    // version, in any order.
     if let Some(address) = read_address(bytes)
         && (*place == [0; 16] || !is_unspecified(address))
     {
@@ -41,7 +41,7 @@ fn is_unspecified(address: [u8; 16]) -> bool {
 pub(super) fn set_end_address(inner: &mut [u8; 16], outer: &mut [u8; 16], bytes: &[u8]) {
     let before = *inner;
     set_either_address(inner, bytes);
-    // The later address stays in the key, because the key of a flow is that of the innermost packet.
+    // The later address stays in the key, because the key of a flow describes the innermost packet.
     if before != *inner && !is_unspecified(before) && *outer == [0; 16] {
         *outer = before;
     }

@@ -4,11 +4,11 @@
 //! exporters on trial together, and for all. A bound that is exceeded has these effects:
 //!
 //! * An address exceeds its share: the exporter of that address that holds most gives up memory.
-//! * Exporters on trial exceed their common share: the one of them that has been silent longest is forgotten.
+//! * Exporters on trial exceed their common share: the collector forgets the one that has been silent longest.
 //! * All exceed the whole: of the address that holds most, the exporter that holds most gives up memory.
 //!
-//! So an exporter that holds much gives up memory before one that holds little. An exporter gives up data that waits for its
-//! template first, then templates, the oldest first. It gives up the rest only by being forgotten.
+//! So a large exporter gives up memory before a small one. An exporter gives up data that waits for its
+//! template first, then templates, the oldest first. It gives up its other memory only by being forgotten.
 //!
 //! Invariant: after every message [`FlowCollector::memory_bytes`] is at most [`CollectorOptions::memory_bytes`]. The counts of a forgotten
 //! session are kept in the sum.
@@ -63,10 +63,10 @@ impl Default for CollectorOptions {
 }
 
 impl CollectorOptions {
-    /// The most exporters at one time: fewer than the option says if their entries alone would take more than a quarter of the
-    /// memory.
+    /// The most exporters at one time: fewer than the option says if their entries alone would take more than
+    /// a quarter of the memory.
     pub fn exporter_limit(&self) -> usize {
-        // At least one: `trial_limit` is at least one too, and `establish_exporter` subtracts it from this.
+        // The limit is at least one: `trial_limit` is at least one too, and `establish_exporter` subtracts it from this.
         self.exporters.min(self.memory / (4 * entry_memory())).max(1)
     }
 
@@ -75,7 +75,7 @@ impl CollectorOptions {
         (self.exporter_limit() / 4).max(1)
     }
 
-    /// Memory that sessions may hold: the rest beside the table and the exporters that are gone.
+    /// Memory that sessions may hold: the whole memory less the table and the forgotten exporters.
     fn session_memory_limit(&self) -> usize {
         self.memory.saturating_sub(self.exporter_limit() * entry_memory() + self.ended_memory_limit())
     }
@@ -101,7 +101,7 @@ pub struct RefusedMessages {
     pub address_full: u64,
 }
 
-/// Exporters that were forgotten so that others find room, by cause.
+/// Exporters that were forgotten to make room for new ones, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgottenExporters {
     /// The exporter was on trial, and all places were taken.
@@ -123,7 +123,7 @@ struct EndedExporter {
 pub struct FlowCollector {
     options: CollectorOptions,
     table: ExporterTable,
-    /// Exporters that sent something and are gone, without their ports: an exporter that comes back uses another port.
+    /// Exporters that sent data and are gone, without their ports: an exporter that comes back uses another port.
     ended: BTreeMap<ExporterIdentity, EndedExporter>,
     /// Memory of the names in `ended`.
     ended_names: usize,
@@ -163,7 +163,7 @@ impl FlowCollector {
         // The address must be allowed and the protocol known before anything is stored for a message.
         let MessageHead { protocol, domain, agent } =
             read_head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
-        // An agent that sends for itself is known by its own address.
+        // An agent that sends its own data is known by its own address.
         let agent = agent.filter(|agent| *agent != source.address.to_canonical());
         let exporter = ExporterIdentity { source, protocol, domain, agent };
         if self.table.get(&exporter).is_none() && !self.admit_exporter(exporter, now_ns) {
@@ -214,8 +214,8 @@ impl FlowCollector {
         if is_file || self.options.allowed.lists_host(address) {
             self.establish_exporter(&exporter, now_ns);
         }
-        // The established never take the places of the trial, and the newcomer has the latest turn. So the
-        // one that goes here is not the newcomer.
+        // Established exporters never take the places of the trial, and the newcomer has the latest turn. So
+        // the exporter that is forgotten here is not the newcomer.
         while self.table.len() > self.options.exporter_limit()
             && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
@@ -238,7 +238,7 @@ impl FlowCollector {
         self.table.get(exporter).is_some_and(|known| now_ns.saturating_sub(known.heard_ns) >= silence_ns)
     }
 
-    /// Ends an exporter's trial, if there is a place among the established, or one of them was silent for long.
+    /// Ends an exporter's trial, if there is a place among the established exporters, or one of them was silent for long.
     fn establish_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let most = self.options.exporter_limit() - self.options.trial_limit();
         if self.table.count_exporters_by_standing(ExporterStanding::Established) >= most {
@@ -262,7 +262,7 @@ impl FlowCollector {
             && self.give_up_at(address, self.table.address_use(address).memory - share)
         {}
         let most = self.options.session_memory_limit();
-        // Half of the memory is out of reach of exporters on trial, because anybody can forge those.
+        // Half of the memory is out of reach of exporters on trial, because anybody can forge such exporters.
         while self.table.held_memory_by(ExporterStanding::OnTrial) > most / 2
             && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
@@ -275,8 +275,8 @@ impl FlowCollector {
         {}
     }
 
-    /// Frees `excess` bytes of the largest exporter of an address, or as much as it can give up; forgets that exporter if it
-    /// can give up nothing. Returns whether there was one.
+    /// Frees `excess` bytes of the largest exporter of an address, or as many as possible; forgets that
+    /// exporter if it can free nothing. Returns whether there was one.
     fn give_up_at(&mut self, address: IpAddr, excess: usize) -> bool {
         let Some(largest) = self.table.largest_exporter_at(address) else { return false };
         let Some(known) = self.table.get_mut(&largest) else { return false };
@@ -304,13 +304,13 @@ impl FlowCollector {
 
     fn forget_exporter(&mut self, exporter: &ExporterIdentity) {
         let Some(mut known) = self.table.remove_exporter(exporter) else { return };
-        // Ended before its counts are taken over: bytes that still wait become undecoded bytes.
+        // The session ends before its counts are added to the total: waiting bytes become undecoded bytes.
         known.session.end_session();
         // Senders choose their ports: with them, one address could fill the list by coming again and again.
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
         if !is_listed && !self.is_worth_a_line(&known) {
-            // Its counts stay in the total even if its name does not.
+            // The counts of the exporter stay in the total even if its name is removed.
             self.gone.add_counts(known.session.counts());
             return;
         }
@@ -328,7 +328,7 @@ impl FlowCollector {
     }
 
     /// Returns whether an exporter gets a line of its own in live views. An exporter that delivered nothing over UDP may never
-    /// have existed. The lines are bounded like everything else that senders cause.
+    /// have existed. The number of lines is limited, because senders could otherwise create any number of them.
     fn is_worth_a_line(&self, known: &KnownExporter) -> bool {
         let is_known =
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());
@@ -377,7 +377,7 @@ impl FlowCollector {
         self.table.get(exporter)?.session.sequence.sequence_numbers()
     }
 
-    /// The exporters that are gone, in the same way; their ports are 0.
+    /// The forgotten exporters, in the same way; their ports are 0.
     pub fn ended_exporters(
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
@@ -389,7 +389,7 @@ impl FlowCollector {
         self.refused
     }
 
-    /// Exporters that were forgotten for others, by cause.
+    /// Exporters that were forgotten to make room for other exporters, by cause.
     pub const fn forgotten_exporters(&self) -> ForgottenExporters {
         self.forgotten
     }

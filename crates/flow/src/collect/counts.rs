@@ -12,9 +12,9 @@ pub struct SessionCounts {
     pub messages: u64,
     pub message_bytes: u64,
     pub records: u64,
-    /// Packets these stand for.
+    /// Number of packets that these records report.
     pub packets: u64,
-    /// Bytes of IP these stand for.
+    /// Number of IP bytes that these records report.
     pub bytes: u64,
     /// Packets and new flows that SIM reported one by one; its packets are in `packets` too.
     pub events: u64,
@@ -42,11 +42,11 @@ pub struct SessionCounts {
     pub restarts: u64,
     /// Sets of data that came before their template, or without one.
     pub template_misses: u64,
-    /// Bytes of those sets: each is recovered, undecoded or pending.
+    /// Bytes of these sets: each byte is recovered, undecoded or pending.
     pub waited_bytes: u64,
-    /// Bytes of those whose template came.
+    /// Bytes of the sets for which the template came.
     pub recovered_bytes: u64,
-    /// Bytes of those that were given up, for one of the four causes that follow.
+    /// Bytes of the sets that were given up, for one of the four causes that follow.
     pub undecoded_bytes: u64,
     /// Bytes given up because the template did not come in time.
     pub undecoded_late_bytes: u64,
@@ -58,7 +58,7 @@ pub struct SessionCounts {
     pub undecoded_ended_bytes: u64,
     /// Units that may be in undecoded or pending sets, according to the sequence numbers.
     pub untold: u64,
-    /// Bytes of those that wait for their template.
+    /// Bytes of the sets that wait for their template.
     pub pending_bytes: u64,
     /// Messages that broke off or were refused; see [`MalformedMessage`](super::MalformedMessage).
     pub malformed: u64,
@@ -80,7 +80,7 @@ pub struct SessionCounts {
     pub counter_samples: u64,
     /// Samples of kinds that are not read, and samples of counters of other things than interfaces.
     pub unread_samples: u64,
-    /// Interfaces whose counters found no room.
+    /// Interfaces without room for their counters.
     pub interfaces_no_room: u64,
     /// Names of template fields that have no column.
     pub skipped: BTreeSet<String>,
@@ -115,34 +115,34 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     messages total "messages read";
     message_bytes total "bytes of messages";
     records total "flow records decoded";
-    packets total "packets in what was decoded";
-    bytes total "bytes of IP in what was decoded";
-    events total "packets and new flows that SIM told of";
+    packets total "packets in decoded records";
+    bytes total "IP bytes in decoded records";
+    events total "packets and new flows that SIM reported";
     options_records total "records about the exporter itself";
-    templates total "templates heard, repetitions too";
+    templates total "templates received, including repeated ones";
     templates_expired total "templates forgotten: not repeated in time, or from before a restart of the exporter";
     templates_no_room total "templates given up: no room (--memory)";
     lost level "units lost on the way, by the exporters' numbers";
     gaps total "gaps in the numbers, filled later or not";
     late_units total "units that came late and filled a gap";
     duplicates total "repeated messages, skipped";
-    early total "messages numbered before the first one heard, and decoded";
+    early total "messages with a number before the first one, and decoded";
     old total "messages numbered far back, and decoded";
-    restarts total "times an exporter began anew";
-    template_misses total "sets of data that came before their template, or without one";
+    restarts total "restarts of exporters";
+    template_misses total "sets of data that came before their template, or without a template";
     waited_bytes total "bytes of these sets";
-    recovered_bytes total "bytes of these sets whose template came";
+    recovered_bytes total "bytes of these sets, decoded when their template came";
     undecoded_bytes total "bytes of these sets that were given up";
     undecoded_late_bytes total "bytes undecoded: their template did not come in time";
     undecoded_no_room_bytes total "bytes undecoded: no room to wait for their template (--memory)";
-    undecoded_restart_bytes total "bytes undecoded: the exporter began anew";
+    undecoded_restart_bytes total "bytes undecoded: the exporter restarted";
     undecoded_ended_bytes total "bytes undecoded: the exporter was forgotten or went away";
     untold level "units that may be in sets without a template";
     pending_bytes level "bytes that wait for their template";
-    malformed total "messages that could not be read whole";
+    malformed total "messages that could not be read completely";
     over_budget total "records skipped: more than a set of that length can hold";
-    newer_packets level "packets in what came after the exporters' last ledgers";
-    timeless total "records without a time, which have that of their message";
+    newer_packets level "packets in records that came after the exporters' last ledgers";
+    timeless total "records without a time; they get the time of their message";
     flow_samples total "sFlow: samples of packets";
     lost_samples level "sFlow: samples of packets lost on the way, by their numbers";
     sampler_drops total "sFlow: samples that agents dropped, by their own counts";

@@ -27,7 +27,7 @@ pub(super) struct MessageTime {
     pub(super) boot_ms: Option<u64>,
 }
 
-/// A record whose fields have all been read.
+/// A record after all its fields have been read.
 #[derive(Clone, Debug)]
 pub(super) struct FinishedRecord {
     pub(super) record: FlowRecord,
@@ -107,7 +107,7 @@ impl RecordDraft {
             | FieldMeaning::Boot
             | FieldMeaning::Account(_) => {}
             FieldMeaning::Track => self.history.get_or_insert_default().set_track(bytes),
-            // Kept as bytes: it may be longer than the eight bytes of a number.
+            // The value is kept as bytes: it may be longer than the eight bytes of a number.
             FieldMeaning::Other(name) => foreign.others.add_field(name.enterprise, name.id, bytes),
             FieldMeaning::Source4 | FieldMeaning::Source6 => {
                 set_end_address(&mut key.source, &mut record.outer_source, bytes);
@@ -290,7 +290,7 @@ impl StatedTime {
 }
 
 impl DraftTimes {
-    /// The times; one that is missing follows from the duration, or is the other.
+    /// The times. A missing time is computed from the duration, or is equal to the other time.
     fn resolve_times(&self, moment: &MessageTime) -> Option<FlowTimes> {
         let duration = self.duration_ns.unwrap_or(0);
         let start = self.start.resolve_ns(moment);
@@ -306,7 +306,7 @@ impl DraftTimes {
 impl MessageTime {
     fn decode_time(&self, clock: TimeNotation, raw: u64) -> Option<u64> {
         match clock {
-            // Exporters choose the number. One that does not fit into nanoseconds is no time.
+            // Exporters choose the number. A number that does not fit into nanoseconds is no valid time.
             TimeNotation::Seconds => raw.checked_mul(1_000_000_000),
             TimeNotation::Millis => raw.checked_mul(1_000_000),
             TimeNotation::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),

@@ -125,11 +125,11 @@ impl MessageHead {
 }
 
 pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
-    // `SIM` is looked for first: read as a version, its first two bytes are far above any that is given.
+    // The check for `SIM` comes first: read as a version, its first two bytes are far above any real version.
     if message.starts_with(&sim::SIM_DATAGRAM_MAGIC) {
         return Ok(MessageHead::new(ExportProtocol::Sim, read_word(message, 8, sim::HEADER)?));
     }
-    // A version of 32 bits: its first half is no version of the other protocols.
+    // The version has 32 bits: its first half is no version of the other protocols.
     if message.starts_with(&sflow::VERSION) {
         let DatagramHeader { agent, sub_agent, .. } = sflow::read_header(message)?;
         return Ok(MessageHead { protocol: ExportProtocol::SFlow, domain: sub_agent, agent });

@@ -1,7 +1,7 @@
 //! Makes records of packets that are reported one by one (SIM), so that they are stored like other flows.
 //!
-//! SIM does not say in which direction a packet went, so all packets count as forward. If the item of a new flow was lost, its
-//! packets are kept under the flow's number alone.
+//! SIM does not report the direction of a packet, so all packets count as forward. If the item of a new flow
+//! was lost, its packets are counted under the flow's number alone.
 //!
 //! Invariant: every packet added is in exactly one open flow or in exactly one record handed out. The number of open flows
 //! never exceeds the options.
@@ -73,8 +73,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {
                 let open = self.open_flow((of, flow_id), now_ns, out);
-                // The meter opens a flow of the same number only after the old one has ended. A key that is still the default
-                // one belongs to packets that came before this item, which are of the same flow.
+                // The meter opens a flow of the same number only after the old one has ended. A default key
+                // belongs to packets of the same flow that came before this item.
                 if open.record.key != FlowKey::default() {
                     report_flow(of, open, EndReason::EndOfFlow, now_ns, out);
                     open.record.part = 0;
@@ -128,7 +128,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         open
     }
 
-    /// Reports flows that have ended, and parts of those that continue.
+    /// Reports flows that have ended, and parts of flows that continue.
     pub fn advance_to(&mut self, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         let idle = self.options.idle.as_u64();
         let active = self.options.active.as_u64();
@@ -163,8 +163,8 @@ fn report_flow<E>(
     now_ns: u64,
     out: &mut impl FnMut(E, FlowRecord),
 ) {
-    // Set before the check below: a part without packets gives no record,
-    // but its active timeout starts again.
+    // The time is set before the check below: a part without packets gives no record, but its
+    // active timeout starts again.
     open.opened_ns = now_ns;
     if open.record.forward.packets == 0 {
         return;

@@ -6,14 +6,14 @@
 //!  meter 2, started later        [=====|======|===           "6, 3 since b"
 //!  stored                   [----------------------)
 //! ```
-//! A record is not compared with other records. It states how much its direction had since packets that every meter recognises.
-//! As soon as one of these packets has a known position, the record is an interval of positions. Stored data are intervals too,
-//! and the new part of a record is what lies outside of them. So repeated records, parts that were cut elsewhere, several
-//! active meters and any order of arrival do no harm. If a record is lost on the way, the next record of its meter makes up for
-//! it.
+//! A record is not compared with other records. It states how much its direction had since packets that every
+//! meter recognises. As soon as one of these packets has a known position, the record is an interval of
+//! positions. Stored data are intervals too; the part of a record outside of them is new. So repeated
+//! records, parts with other boundaries, several active meters and any order of arrival do no harm. If a
+//! record is lost on the way, the next record of its meter makes up for it.
 //!
-//! Invariant: no count is compared with one that begins at another packet. A record without a known position is not stored but
-//! counted as unplaced, unless all of it lies before or behind the known intervals.
+//! Invariant: counts are compared only if they begin at the same packet. A record without a known position is
+//! not stored but counted as unplaced, unless all of it lies before or after the known intervals.
 
 mod clocks;
 mod counts;
@@ -40,7 +40,7 @@ const MAX_GROUPS: usize = 64;
 pub struct GroupOptions {
     /// Directions of flows that are remembered for a time; twice as many at most.
     pub flows: usize,
-    /// Time for which they are remembered: longer than the meters' active timeout.
+    /// Time for which flows are remembered: longer than the meters' active timeout.
     pub memory: Nanos,
 }
 
@@ -72,7 +72,7 @@ struct FlowSide {
     is_second: bool,
 }
 
-/// What a record did to the counts of its group.
+/// How a record changed the counts of its group.
 #[derive(Clone, Copy, Debug, Default)]
 struct JoinedRecord {
     /// Its packets that could not be placed.
@@ -90,7 +90,7 @@ const SIDE_BYTES: usize = size_of::<(FlowSide, FlowSideState)>() + 1 + FlowSideS
 #[derive(Debug, Default)]
 pub struct GroupedFlows {
     options: GroupOptions,
-    /// Directions that were used since the last turn, and those that were used in the turn before.
+    /// Directions that were used since the last turn, and directions that were used in the turn before.
     recent: HashMap<FlowSide, FlowSideState>,
     older: HashMap<FlowSide, FlowSideState>,
     turned_ns: u64,
@@ -149,7 +149,8 @@ impl GroupedFlows {
         if record.packets() == 0 {
             return None;
         }
-        // The history is stored with the new part: a restarted collector learns from it which packets it has.
+        // The history is stored with the new part: a restarted collector finds out from it which
+        // packets are already stored.
         let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         history.add_to(&mut fields.others);
         record.foreign = Some(Arc::new(fields));
@@ -192,8 +193,8 @@ impl GroupedFlows {
         // Only a turn for lack of room forgets running flows, and only those that began before it.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < MAX_GROUPS || self.clocks.contains_key(&group);
-        // A group without an entry is joined without known clock offsets. The entry is out of the map while the sides are
-        // borrowed.
+        // A group without an entry is joined without known clock offsets. The entry is out of the map while
+        // the sides are borrowed.
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
         let times = record_times(history, record);
@@ -264,8 +265,8 @@ fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
     [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
 }
 
-/// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction without packets has
-/// none.
+/// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction
+/// without packets has none.
 fn correct_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
     for half in [&mut record.forward, &mut record.reverse] {
         if half.packets > 0 && half.last_ns == 0 {

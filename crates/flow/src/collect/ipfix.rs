@@ -12,7 +12,7 @@ use super::template::{FieldName, FieldSpecifier};
 pub(super) const HEADER: usize = 16;
 const TEMPLATE_SET_ID: u16 = 2;
 const OPTIONS_TEMPLATE_SET_ID: u16 = 3;
-/// Numbers from here on are those of templates.
+/// From here on, numbers are numbers of templates.
 pub(super) const FIRST_DATA_SET_ID: u16 = 256;
 const ENTERPRISE_BIT: u16 = 1 << 15;
 
@@ -44,7 +44,7 @@ pub(super) fn decode_message(
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
-    // All sets are measured before any is used: a message that breaks off is not used at all.
+    // All sets are measured before any is used: of a truncated message, no set is used.
     let has_data = check_sets(reader)?;
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
     let claim = MessageClaim {
@@ -95,7 +95,7 @@ fn decode_sets(
     let mut result = Ok(());
     while reader.bytes_left() > 0 {
         let ReceivedSet { id, content } = next_set(&mut reader)?;
-        // A set that cannot be read does not stop the others: each has its own length.
+        // An unreadable set does not stop the other sets: each has its own length.
         let done = match id {
             TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => {
                 decode_templates(session, id == OPTIONS_TEMPLATE_SET_ID, content, message, out)
@@ -125,7 +125,7 @@ fn decode_templates(
         if id == 0 && count == 0 {
             break;
         }
-        // RFC 7011 section 8.1: a template without fields withdraws the one of its number.
+        // RFC 7011 section 8.1: a template without fields withdraws the template with the same number.
         if count == 0 {
             withdraw_templates(session, id, options);
             continue;
@@ -155,7 +155,7 @@ fn withdraw_templates(session: &mut ExportSession, id: u16, options: bool) {
         return;
     }
     match id {
-        // The number of the set itself stands for all templates of its kind.
+        // The number of the set itself means all templates of its kind.
         TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => session.withdraw_all_templates(options),
         id => session.withdraw_template(id),
     }

@@ -28,7 +28,7 @@ pub enum MalformedMessage {
         /// Reason why it is not valid.
         why: &'static str,
     },
-    /// A sample of sFlow that ends behind the datagram, or whose content ends behind the sample.
+    /// A sample of sFlow that ends after the end of the datagram, or with content that ends after the sample.
     #[error("sample {number} of an sFlow datagram does not end within it")]
     Sample {
         /// Its place in the datagram, from 1.

@@ -1,5 +1,5 @@
-//! Meaning of a template field for a record. Numbers are IANA's information elements, which below 128 are the types of NetFlow
-//! v9.
+//! Meaning of a template field for a record. Numbers are IANA's information elements, which below 128 are the
+//! types of NetFlow v9.
 
 use super::template::FieldName;
 use crate::account::{ENTERPRISE_NUMBER, account_by_id};
@@ -33,7 +33,7 @@ pub(super) enum FieldRank {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldMeaning {
-    /// The field carries no information of its own.
+    /// The field carries no separate information.
     Skipped,
     /// The field has no column, so it is kept under its name.
     Other(FieldName),
@@ -91,21 +91,21 @@ pub(super) enum FieldMeaning {
     Part,
     Loss,
     Merged,
-    /// Sampling interval: one of this many packets is taken. It comes in options or in each record.
+    /// Sampling interval: one of this many packets is sampled. It comes in options or in each record.
     SamplingInterval,
     /// Number of consecutive packets that are taken …
     SamplingTaken,
     /// … and number of packets that are then skipped.
     SamplingSpace,
-    /// The number of a sampler, whose interval is in an options record.
+    /// The number of a sampler; an options record has its interval.
     Sampler,
     /// Time at which the exporter started, milliseconds since 1970.
     Boot,
     Statistic(ExporterStatistic),
-    /// Time at which the options were true, milliseconds since 1970.
+    /// Time at which the options were valid, milliseconds since 1970.
     Observed,
-    /// An element of the [history](crate::FlowHistory) of a flow or of the [membership](crate::GroupMembership) of a meter, by
-    /// its number.
+    /// An element of the [history](crate::FlowHistory) of a flow or of the
+    /// [membership](crate::GroupMembership) of a meter, by its number.
     History(u16),
     /// The history of a flow by its meter, in bytes.
     Track,

@@ -38,8 +38,8 @@ pub(super) fn decode_message(
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = read_header(&mut reader).ok_or(short)?;
-    // All sets are measured before any is used: a packet that breaks off is not used at all, and its number is not counted as
-    // received.
+    // All sets are measured before any is used: of a truncated packet, no set is used, and its number does
+    // not count as received.
     let mut ahead = reader;
     while ahead.bytes_left() > 0 {
         next_set(&mut ahead)?;
@@ -72,7 +72,7 @@ fn decode_sets(
     let mut result = Ok(());
     while reader.bytes_left() > 0 {
         let ReceivedSet { id, content } = next_set(&mut reader)?;
-        // A set that cannot be read does not stop the others: each has its own length.
+        // An unreadable set does not stop the other sets: each has its own length.
         let done = match id {
             TEMPLATE_FLOWSET_ID => decode_templates(session, content, message, out),
             OPTIONS_TEMPLATE_FLOWSET_ID => decode_options_templates(session, content, message, out),
@@ -140,7 +140,7 @@ const fn check_number(id: u16) -> Result<(), MalformedMessage> {
     Ok(())
 }
 
-/// Scopes have numbers of their own, which are not those of elements: they are read as fields without a name.
+/// Scopes have their own numbers, which are not numbers of elements: they are read as fields without a name.
 fn read_fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
     // The sender states the count, but each field takes four bytes: the set bounds the memory.
     let mut fields = Vec::with_capacity(count.min(reader.bytes_left() / 4));

@@ -29,9 +29,9 @@ pub struct ReportedLosses {
     pub flows: Option<u64>,
     /// Records it could not send (166).
     pub not_sent_records: Option<u64>,
-    /// Packets those stand for (167).
+    /// Packets that those records report (167).
     pub not_sent_packets: Option<u64>,
-    /// Bytes those stand for (168).
+    /// Bytes that those records report (168).
     pub not_sent_bytes: Option<u64>,
     /// Records it has sent (42).
     pub exported_records: Option<u64>,

@@ -13,7 +13,7 @@ impl<'a> ByteReader<'a> {
         self.0.len()
     }
 
-    /// The next bytes; `None`, and nothing is taken, if fewer are left.
+    /// Returns the next bytes; if fewer are left, returns `None` and takes nothing.
     pub(super) fn read_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         self.0.split_off(..length)
     }

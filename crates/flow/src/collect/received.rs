@@ -16,9 +16,9 @@ pub struct SessionOptions {
     pub template_life: Option<Nanos>,
     /// Memory for data that came before its template, at most, in bytes, overhead included.
     pub hold_bytes: usize,
-    /// Time for which such data is kept.
+    /// Time for which waiting data is kept.
     pub hold: Nanos,
-    /// Time since 1970 at which the clock of the messages' arrival was zero: sFlow has no clock of its own.
+    /// Time since 1970 when the clock of the messages' arrival was zero: sFlow has no clock of its own.
     pub epoch_ns: u64,
 }
 

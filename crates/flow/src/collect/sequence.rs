@@ -1,15 +1,15 @@
-//! Uses sequence numbers to find which messages of an exporter are missing, late or duplicated, and when the exporter
-//! restarted.
+//! Uses sequence numbers to find which messages of an exporter are missing, late or duplicated, and
+//! when the exporter restarted.
 //!
 //! The unit is the protocol's: data records for IPFIX, packets for NetFlow v9, flows for v5. Numbers wrap.
 //!
-//! Sets whose template is unknown hold an unknown number of units. Missing units behind such a message may be in these sets and
-//! are counted as `untold`. When the template comes, these units are decoded or `lost`.
+//! Sets without a known template hold an unknown number of units. Missing units after such a message may be
+//! in these sets and are counted as `untold`. When the template comes, these units are decoded or `lost`.
 //!
-//! A message numbered before the first one received is decoded like any other: it was overtaken on its way, and `first` moves
-//! back to it. A restart of the exporter differs from that in the time at which the message was sent.
+//! A message with a number before the first received one is decoded like any other: it was overtaken on its way, and `first`
+//! moves back to it. After a restart of the exporter, the send time of such a message is later.
 //!
-//! Invariant: `lost` and `untold` together are the units between the first message and the last, less those that were decoded.
+//! Invariant: `lost` and `untold` together are the units between the first message and the last, less the decoded units.
 
 use super::exporter::SequenceNumbers;
 use super::memory::block_bytes;
@@ -28,7 +28,7 @@ const RESTART_AFTER_OLD_MESSAGES: u32 = 16;
 /// Highest rate of an exporter, in units per second: a jump further ahead is a restart.
 const MAX_PER_SECOND: u64 = 20_000_000;
 
-/// Position of a message among those before it.
+/// Position of a message relative to earlier messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessagePlace {
     /// The message was expected next, or is the first of all.
@@ -66,7 +66,7 @@ pub(super) struct MessageClaim {
     pub(super) number: u32,
     /// Hash of the message; it differs between messages of different content.
     pub(super) fingerprint: u64,
-    /// Time at which it was sent, in seconds.
+    /// Time at which the message was sent, in seconds.
     pub(super) sent_s: u32,
     /// True if it can hold no units.
     pub(super) empty: bool,
@@ -98,7 +98,7 @@ struct UncertainUnits {
     amount: u32,
 }
 
-/// A message by which a second copy is recognised.
+/// A message that helps to recognise a second copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RecentMessage {
     number: u32,
@@ -149,7 +149,8 @@ impl MessageSequence {
         self.untold + self.suspects.iter().map(|suspect| u64::from(suspect.amount)).sum::<u64>()
     }
 
-    /// Finds the position of a message among those before it. If the message is to be decoded, [`Self::complete_message_gap`] must follow.
+    /// Finds the position of a message relative to earlier messages. If the message is to be decoded,
+    /// [`Self::complete_message_gap`] must follow.
     pub(super) fn judge_message(&mut self, claim: MessageClaim) -> MessagePlace {
         let place = self.find_place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
@@ -160,7 +161,7 @@ impl MessageSequence {
             self.recent.pop_front();
         }
         self.recent.push_back(RecentMessage { number: claim.number, fingerprint: claim.fingerprint });
-        // A late message says nothing about where the exporter is now.
+        // A late message does not show the exporter's present position.
         if !place.is_current() {
             return place;
         }
@@ -170,12 +171,12 @@ impl MessageSequence {
         }
         self.begun = true;
         self.sent_s = claim.sent_s;
-        // Units that could not be read lie right behind their message, so only
-        // the gap opened here can hold them.
+        // Unreadable units lie directly after their message, so only the gap opened here can contain them.
         let unread = std::mem::take(&mut self.unread);
         let MessagePlace::Ahead(ahead) = place else {
             if place == MessagePlace::Restart {
-                // Losses of the former run of the exporter stay counted. Its gaps go: new numbers must not fill them.
+                // Losses of the exporter's earlier run stay counted. Its gaps are removed: new numbers must
+                // not fill them.
                 self.gaps.clear();
                 self.forgotten = 0;
                 self.untold = self.unreported_units();
@@ -193,8 +194,8 @@ impl MessageSequence {
         if claim.rebooted {
             return MessagePlace::Restart;
         }
-        // The next number alone does not prove a new message: behind a message whose sets could not be read, its second copy
-        // has that number too.
+        // The next number alone does not prove a new message: after a message with unreadable sets, its
+        // second copy has that number too.
         if !self.begun || ahead == 0 && self.unread == 0 {
             return MessagePlace::InOrder;
         }
@@ -205,8 +206,9 @@ impl MessageSequence {
         if ahead == 0 {
             return MessagePlace::InOrder;
         }
-        // Half of all numbers are ahead, the other half behind (serial number arithmetic, RFC 1982). A jump ahead is
-        // believed only if an exporter could have sent that much since its last message; a restart jumps anywhere.
+        // Half of all numbers are ahead, the other half behind (serial number arithmetic, RFC 1982). A jump
+        // ahead is accepted only if an exporter could have sent that much since its last message; a restart
+        // can jump to any number.
         if ahead < 1 << 31 {
             let seconds = u64::from(claim.sent_s.saturating_sub(self.sent_s)) + 1;
             let plausible = u64::from(ahead) <= seconds * MAX_PER_SECOND;
@@ -218,8 +220,8 @@ impl MessageSequence {
         if self.is_overtaken(claim) {
             return MessagePlace::Early;
         }
-        // A number far back that was sent later than the newest message: only a restart does that. One that was sent earlier
-        // was delayed, unless there is no end of them: then the exporter also set its clock back.
+        // The number is far back, but the message was sent later than the newest one: only a restart does this. A message
+        // that was sent earlier was delayed. If many such messages come, the exporter also set its clock back.
         if claim.sent_s < self.sent_s && self.old_run < RESTART_AFTER_OLD_MESSAGES {
             MessagePlace::Old
         } else {
@@ -281,7 +283,7 @@ impl MessageSequence {
     /// that is missing behind that message can be in it any more.
     pub(super) fn recover_units(&mut self, number: u32, units: u32, is_last: bool) {
         if number == self.next {
-            // No message has come behind it yet.
+            // No later message has come yet.
             self.next = number.wrapping_add(units);
             self.unread = if is_last { 0 } else { self.unread };
             return;
@@ -292,14 +294,14 @@ impl MessageSequence {
         let suspect = &mut self.suspects[at];
         suspect.from = suspect.from.wrapping_add(units);
         suspect.amount = suspect.amount.saturating_sub(units);
-        // All sets of that message are read now, so units that are still missing behind it were lost.
+        // All sets of that message are read now, so units that are still missing after it were lost.
         if is_last {
             self.suspects.remove(at);
         }
     }
 
-    /// A message was decoded: it held this many units, and sets that may hold up to `unread` more. Returns by how many units a
-    /// gap shrank.
+    /// A message was decoded: it held this many units, and sets that may hold up to `unread` more. Returns by
+    /// how many units a gap shrank.
     pub(super) fn complete_message_gap(
         &mut self,
         place: MessagePlace,
@@ -314,7 +316,7 @@ impl MessageSequence {
                 return 0;
             }
             MessagePlace::Old => {
-                // The gap itself is forgotten, but the sum of missing units of such gaps is known.
+                // The gap is removed from the list, but the sum of missing units of such gaps is kept.
                 let filled = clamp_to_u32(self.forgotten).min(units);
                 self.forgotten -= u64::from(filled);
                 self.missing -= u64::from(filled);
@@ -343,7 +345,7 @@ impl MessageSequence {
         let Some(at) = self.gap_of(number) else { return 0 };
         let Some(gap) = self.gaps.remove(at) else { return 0 };
         let filled = units.min(gap.until.wrapping_sub(number));
-        // The rest of the gap: one piece before the message and one behind it, if they are not empty.
+        // The remaining gap: one piece before the message and one after it, if they are not empty.
         let before = NumberGap { from: gap.from, until: number };
         let behind = NumberGap { from: number.wrapping_add(filled), until: gap.until };
         for rest in [before, behind].into_iter().filter(|rest| rest.len() > 0) {
@@ -355,8 +357,8 @@ impl MessageSequence {
 
 /// Computes a hash that distinguishes a second copy from another message.
 pub(super) fn message_fingerprint(message: &[u8]) -> u64 {
-    // Fast, and no protection against forgery: a sender that can forge the exporter's address is read as that exporter
-    // anyway.
+    // Fast, and no protection against forgery: a sender that can forge the exporter's address is read
+    // as that exporter anyway.
     let (words, rest) = message.as_chunks::<8>();
     let sum = words.iter().fold(message.len() as u64, |sum, word| mix_word(sum, u64::from_le_bytes(*word)));
     rest.iter().fold(sum, |sum, byte| mix_word(sum, u64::from(*byte)))

@@ -107,7 +107,7 @@ impl ExportSession {
     ) -> Result<(), MalformedMessage> {
         self.counts.messages += 1;
         self.counts.message_bytes += message.len() as u64;
-        // Before the message is read: its data must not be decoded by a template that has expired.
+        // This comes before the message is read: an expired template must not decode its data.
         self.expire_old(now_ns);
         let result = match self.protocol {
             ExportProtocol::Ipfix => ipfix::decode_message(self, message, now_ns, out),
@@ -117,8 +117,7 @@ impl ExportSession {
             ExportProtocol::SFlow => sflow::decode_datagram(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
-        // These two may go down again, because late messages fill gaps. So
-        // they are copied after every message.
+        // These two counts may decrease, because late messages fill gaps. So they are copied after every message.
         self.counts.lost = self.sequence.lost_units();
         self.counts.untold = self.sequence.unreported_units();
         result
@@ -126,7 +125,7 @@ impl ExportSession {
 
     /// Forgets state that is too old. Returns whether it looked: it looks once a second.
     pub fn expire_old(&mut self, now_ns: u64) -> bool {
-        // Every message comes here; once a second is enough for timeouts of minutes.
+        // This runs for every message, but for timeouts of minutes a check once a second is enough.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
             return false;
         }
@@ -141,7 +140,7 @@ impl ExportSession {
         true
     }
 
-    /// The exporter is gone: no template will come for data that waits.
+    /// The exporter is gone: no template will come for the waiting data.
     pub fn end_session(&mut self) {
         let given_up = self.waiting.give_up_all() as u64;
         self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_ended_bytes);
@@ -211,8 +210,8 @@ impl ExportSession {
             let sent_ns = moment.sent_ns;
             self.uptime = moment.uptime_ms.map(|uptime_ms| UptimeSample { uptime_ms, sent_ns });
         }
-        // Only a second copy is not decoded. An early or old message is decoded even if its number says nothing: its records
-        // are not stored yet.
+        // Only a second copy is not decoded. An early or old message is decoded even if its number gives no
+        // information: its records are not stored yet.
         let message = SessionMessage { place, number: claim.number, moment, now_ns, units: 0, unread: 0 };
         place.is_wanted().then_some(message)
     }
@@ -234,8 +233,8 @@ impl ExportSession {
     /// A message is read, whole or up to where it is malformed.
     pub(super) fn close_message(&mut self, message: SessionMessage) {
         let SessionMessage { place, number, units, unread, .. } = message;
-        // Sets that wait lie behind the units that could be read. When their
-        // template comes, they are numbered from here.
+        // Waiting sets come after the units that could be read. When their template comes, they
+        // are numbered from here.
         self.waiting.set_end(self.counts.messages, number.wrapping_add(units));
         self.counts.late_units += u64::from(self.sequence.complete_message_gap(place, number, units, unread));
     }

@@ -24,7 +24,7 @@ struct ReadOutcome {
 }
 
 impl ExportSession {
-    /// Keeps a template and reads the data that waited for it.
+    /// Keeps a template and reads the data that were waiting for it.
     pub(super) fn learn_template(
         &mut self,
         id: u16,
@@ -66,16 +66,16 @@ impl ExportSession {
             self.counts.recovered_bytes += ready.bytes.len() as u64;
             self.counts.pending_bytes -= ready.bytes.len() as u64;
             let of = ready.message;
-            // Read as of the time of its own message: times relative to a message refer to that one.
+            // Times relative to a message refer to the message of the data, so its time is used here.
             let read = self.read_set(id, &ready.bytes, of.moment, out);
             result = result.and(read.result);
             if of.number == self.counts.messages {
-                // The template came later in the same message, whose units are still being counted.
+                // The template came later in the same message; the units of this message are still being counted.
                 message.units += read.units;
                 message.unread = message.unread.saturating_sub(clamped_len(&ready.bytes));
             } else if self.protocol == ExportProtocol::Ipfix {
-                // Only IPFIX numbers records: units missing behind that message may be these. NetFlow 9 numbers packets, and
-                // that packet was counted when it came.
+                // Only IPFIX numbers records: the units missing after that message may be these. NetFlow 9
+                // numbers packets, and that packet was counted when it came.
                 self.waiting.move_set_end(of.number, read.units);
                 self.sequence.recover_units(of.end, read.units, ready.is_last);
             }
@@ -137,7 +137,7 @@ impl ExportSession {
                 let skipped = skip_records(template, &mut reader);
                 counts.over_budget += u64::from(skipped.count);
                 let result = if skipped.is_cut { Err(cut) } else { Ok(()) };
-                // They are not decoded, but the exporter has numbered them.
+                // These records are not decoded, but the exporter has numbered them.
                 return ReadOutcome { units: units + skipped.count, result };
             }
             if template.options {
@@ -168,8 +168,9 @@ impl ExportSession {
     }
 }
 
-/// Records that are made of a set, at most. Known exporters send records of four bytes at least (tables of samplers), flows of
-/// far more; a record here has some hundreds, so one for each byte would be a sender's lever.
+/// Maximum number of records of a set. Known exporters send records of at least four bytes (tables of
+/// samplers), and much longer flows. A record takes some hundred bytes here, so a set with one record for
+/// each byte would let a sender fill the memory.
 fn most_records(set: &[u8]) -> u32 {
     clamped_len(set) / 4 + 16
 }

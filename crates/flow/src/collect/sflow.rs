@@ -1,8 +1,8 @@
 //! Datagrams of sFlow version 5 (sflow.org/sflow_version_5.txt): sampled packets, and counters of interfaces.
 //!
-//! All values are words of 32 bits in network order (XDR), and samples and their parts state their length. So unknown ones
-//! are skipped. A sampled packet becomes a record of one packet; nothing is scaled up. sFlow has no clock: records have the time at
-//! which their datagram arrived.
+//! All values are words of 32 bits in network order (XDR), and samples and their parts state their length. So
+//! unknown samples and parts are skipped. A sampled packet becomes a record of one packet; nothing is scaled
+//! up. sFlow has no clock: records have the time at which their datagram arrived.
 //!
 //! The datagrams of a sub-agent are numbered, and so are the samples of each of its samplers.
 //!
@@ -64,7 +64,7 @@ impl SflowState {
         self.interfaces.all_interfaces()
     }
 
-    /// The agent was started again: its samples are numbered anew.
+    /// The agent was started again: its samples are numbered from the beginning.
     pub(super) fn forget_samplers(&mut self) {
         // Losses of the former run stay counted.
         self.samplers.give_up_all();
@@ -91,7 +91,7 @@ fn read_head(reader: &mut ByteReader<'_>) -> Option<(DatagramHeader, u32)> {
     Some((DatagramHeader { agent, sub_agent, number, uptime_ms }, reader.read_u32()?))
 }
 
-/// An address behind its kind; `::` if the agent does not know it. `None` if it is cut off or of a kind that does not exist.
+/// The address after its kind; `::` if the agent does not know it. `None` if it is truncated or of an unknown kind.
 fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
     Some(match reader.read_u32()? {
         0 => Ipv6Addr::UNSPECIFIED.into(),
@@ -123,7 +123,7 @@ pub(super) fn decode_datagram(
     let claim = MessageClaim {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
-        // The agent's own clock: that of arrival cannot tell a late datagram from one after a restart.
+        // The agent's own clock is used: the arrival time cannot tell a late datagram from one after a restart.
         sent_s: header.uptime_ms / 1000,
         empty: false,
         rebooted: false,

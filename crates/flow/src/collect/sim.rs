@@ -25,7 +25,7 @@ pub(super) fn decode_message(
         number: low_u32(header.event_sequence),
         fingerprint: message_fingerprint(bytes),
         sent_s: low_u32(header.base_ns / 1_000_000_000),
-        // Ledgers are no events; they come alone or between some.
+        // Ledgers are no events; they come alone or between events.
         empty: header.items <= 1
             && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER_ITEM_LAYOUT.kind),
         rebooted: false,

@@ -1,4 +1,4 @@
-//! The table of exporters: which are known, which make room for others, and how much memory they hold.
+//! The table of exporters: the known exporters, which of them make room for new ones, and how much memory they hold.
 //!
 //! Any host can send a datagram from any address, so a new exporter is *on trial*. Exporters on trial share the remaining
 //! places, and a newcomer replaces the one that has been silent longest. An exporter becomes *established* once its messages
@@ -172,7 +172,7 @@ impl ExporterTable {
     pub(super) fn touch_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
-        // It sent the last message as well: most exporters send several messages in a row.
+        // This exporter sent the last message as well: most exporters send several messages in a row.
         if known.turn == self.turn {
             return;
         }
@@ -224,7 +224,7 @@ impl ExporterTable {
         self.address_sizes.insert((of.memory, address));
     }
 
-    /// Returns the address whose sessions hold most memory.
+    /// Returns the address with the sessions that hold most memory.
     pub(super) fn largest_address(&self) -> Option<IpAddr> {
         self.address_sizes.last().map(|(_, address)| *address)
     }

@@ -60,8 +60,8 @@ impl ReceivedTemplate {
         if fields.len() > MAX_FIELDS {
             return Err(MalformedMessage::Template { id, why: "has more fields than fit into a message" });
         }
-        // A field of length zero is left out here, not skipped later: thousands of them would cost time in every record and
-        // the sender no byte.
+        // A field of length zero is left out here and not skipped later: thousands of them cost the sender no
+        // byte, but would cost time in every record.
         let filled = fields.iter().filter(|field| field.length > 0);
         let compiled = filled.map(|field| TemplateField {
             length: field.length,
@@ -109,7 +109,7 @@ impl FieldName {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionTemplates {
     kept: BTreeMap<u16, ReceivedTemplate>,
-    /// The same templates in the order of reception, those of options apart.
+    /// The same templates in the order of reception; templates of options are separate.
     order: BTreeMap<(bool, u64), u16>,
     heard: u64,
     cost: usize,
@@ -132,14 +132,15 @@ impl SessionTemplates {
             + map_bytes::<(bool, u64), u16>(self.order.len())
     }
 
-    /// Keeps a template and replaces one of the same number. Returns how many others were given up to make room.
+    /// Keeps a template and replaces one with the same number. Returns how many other templates were given
+    /// up to make room.
     pub(super) fn keep_template(
         &mut self,
         id: u16,
         template: ReceivedTemplate,
         options: &SessionOptions,
     ) -> u64 {
-        // Removed before room is made: a repeated template must not push out another one.
+        // The old copy is removed before room is made: a repeated template must not displace another one.
         self.remove_template(id);
         let mut given_up = 0;
         while (self.kept.len() >= options.templates

@@ -1,7 +1,7 @@
 //! Keeps data that arrived before its template, until the template arrives or for a bounded time.
 //!
 //! The module does not read the data and counts nothing for the exporter: it returns the number of bytes it gave up. An empty
-//! set is not kept. Keeping, giving up and taking out one set takes the same time however many wait.
+//! set is not kept. The time for keeping, giving up and taking out one set does not depend on the number of waiting sets.
 //!
 //! Invariant: `bytes` is the sum of the kept sets, `blocks` the memory of their blocks, and every message in `messages` has at
 //! least one set in `sets`.
@@ -10,7 +10,7 @@ use super::draft::MessageTime;
 use super::memory::{block_bytes, map_bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A message whose sets wait.
+/// A message with waiting sets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingMessage {
     /// Number of the message in its session.
@@ -28,7 +28,7 @@ struct WaitingSet {
     message: u64,
 }
 
-/// A set whose template has come.
+/// A set for which the template has come.
 #[derive(Clone, Debug)]
 pub(super) struct ReadySet {
     pub(super) bytes: Box<[u8]>,
@@ -66,8 +66,8 @@ impl WaitingSets {
             + map_bytes::<u64, MessageWithSets>(self.messages.len())
     }
 
-    /// Keeps a set within `room` bytes of memory. Returns how many bytes were given up for it, its own included if it is too
-    /// large.
+    /// Keeps a set within `room` bytes of memory. Returns how many bytes were given up for it. If the set is
+    /// too large, this includes its own bytes.
     pub(super) fn keep_set(
         &mut self,
         template: u16,
@@ -81,8 +81,8 @@ impl WaitingSets {
         self.sets.insert(self.came, WaitingSet { template, bytes: bytes.into(), message: message.number });
         self.by_template.insert((template, self.came));
         self.messages.entry(message.number).or_insert(MessageWithSets { message, sets: 0 }).sets += 1;
-        // The new set is kept first and may be given up at once: one that is larger than the whole room goes through the
-        // same accounts as any other.
+        // The new set is kept first and may be given up at once: a set larger than the whole room goes
+        // through the same accounts as any other.
         let mut given_up = 0;
         while self.memory_bytes() > room
             && let Some(bytes) = self.give_up_oldest()
@@ -107,7 +107,7 @@ impl WaitingSets {
     /// Gives up everything. Returns the bytes.
     pub(super) fn give_up_all(&mut self) -> usize {
         let given_up = self.bytes;
-        // The numbers go on, so that no set gets the number of an earlier one.
+        // The numbers continue, so that no set gets the number of an earlier one.
         *self = Self { came: self.came, ..Self::default() };
         given_up
     }
@@ -139,14 +139,14 @@ impl WaitingSets {
         Some(ready)
     }
 
-    /// Sets the number up to which the message is read.
+    /// Sets the number up to which messages have been read.
     pub(super) fn set_end(&mut self, message: u64, end: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = end;
         }
     }
 
-    /// Moves the end of a message after one of its sets was read: the sets that still wait lie behind that many units more.
+    /// Moves the end of a message after one of its sets was read: the waiting sets move by that many units.
     pub(super) fn move_set_end(&mut self, message: u64, units: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = of.message.end.wrapping_add(units);

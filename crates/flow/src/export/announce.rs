@@ -106,7 +106,7 @@ pub(super) fn write_announcements(
     let nine = options.format == ExportFormat::NetFlow9;
     let set = if nine { NETFLOW9_TEMPLATE_FLOWSET } else { TEMPLATE_SET_ID };
     let options_set = if nine { NETFLOW9_OPTIONS_FLOWSET } else { OPTIONS_SET_ID };
-    // Templates before the records that need them: a collector may drop data whose template it does not know yet.
+    // Templates come before the records that need them: a collector may drop data without a known template.
     for template in templates {
         let fields: Vec<SectionField> = template.fields().copied().collect();
         let length = 4 + specifiers_length(&fields);
@@ -137,11 +137,11 @@ pub(super) fn write_announcements(
 fn write_options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<u8>) {
     out.put_u16(template.id);
     if nine {
-        // RFC 3954 section 6.1: lengths in bytes instead of counts, and scopes with numbers of their own: 1 is the system, 2
-        // an interface.
+        // RFC 3954 section 6.1: lengths in bytes instead of counts, and scopes with numbers of their own: 1
+        // is the system, 2 an interface.
         out.put_u16(fitting_u16(4 * template.scopes));
         out.put_u16(fitting_u16(4 * (template.fields.len() - template.scopes)));
-        // The scope takes the place of the first field, which names the same thing in IPFIX.
+        // The scope replaces the first field, which has the same meaning in IPFIX.
         out.put_u16(if template.id == id::INTERFACES_TEMPLATE { 2 } else { 1 });
         out.put_u16(4);
         write_specifiers(&template.fields[1..], out);
@@ -291,8 +291,8 @@ fn write_numbers(
     });
 }
 
-/// Returns the part of a text that is sent, cut between two characters: half a character would not be UTF-8, which RFC 7011
-/// asks for.
+/// Returns the part of a text that is sent, cut between two characters: half a character would not be UTF-8,
+/// which RFC 7011 asks for.
 fn cut_text(text: &str) -> &str {
     &text[..text.floor_char_boundary(usize::from(DESCRIPTION_FIELD_BYTES))]
 }

@@ -60,7 +60,7 @@ impl MessageExporter {
         Self { options, inner, statistics_ns: None }
     }
 
-    /// Adds a record: one of both directions, or one of each that had packets.
+    /// Adds a record: one record of both directions, or one for each direction that had packets.
     pub fn add_record(&mut self, record: &FlowRecord, now_ns: u64, sink: &mut impl MessageSink) {
         // NetFlow cannot say that two counts are of opposite directions: its biflows leave as two records.
         if self.options.biflow && self.options.format.has_biflow() {
@@ -69,10 +69,9 @@ impl MessageExporter {
             return;
         }
         let (forward, back) = record.split_directions();
-        // The ledger counts records of the table. Two one-way records are one of those, so only the first counts; the
-        // packets of each are its own.
-        // A biflow may have packets of the reverse direction only, after a
-        // part in which the source was silent.
+        // The ledger counts records of the table. Two one-way records come from one record of the table, so
+        // only the first counts; the packets of each are its own. A biflow may have packets of the reverse
+        // direction only, after a part in which the source was silent.
         let first = forward.forward.packets > 0 || back.is_none();
         if first {
             self.encode_record(&forward, count_one_way_record(&forward, 1), now_ns, sink);
@@ -93,7 +92,7 @@ impl MessageExporter {
             ExporterFormat::Five(five) => five.add_record(record, carried, now_ns, sink),
             ExporterFormat::Sets(sets) => {
                 sets.refresh_templates(&self.options, now_ns, sink);
-                // Templates that were due are written by now, in front of the record that needs one.
+                // Templates that were due are written by now, before the record that needs one.
                 let shape = RecordShape::from_record(record);
                 let shape = if self.options.has_routes { shape } else { shape.without_routes() };
                 let template = &sets.templates[shape.index()];
@@ -104,7 +103,7 @@ impl MessageExporter {
         }
     }
 
-    /// Sends what is due: the templates, and the message that has waited long enough.
+    /// Sends the due data: the templates, and the message that has waited long enough.
     pub fn run_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
@@ -163,8 +162,8 @@ impl MessageExporter {
     /// Sends the templates first, also before records that wait: templates that are sent only once were lost.
     pub fn announce_first(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
-            // The open message already holds records, so the templates are written into one beside it, which is sent first.
-            // Then the open message continues its numbers.
+            // The open message already holds records, so the templates go into a second message, which is
+            // sent first. Then the open message continues its numbers.
             let mut first = sets.open.with_same_numbers(&self.options);
             std::mem::swap(&mut first, &mut sets.open);
             sets.announce_templates(&self.options, now_ns, sink);
@@ -198,7 +197,8 @@ impl MessageExporter {
     }
 }
 
-/// Returns the counts of a record of one direction. `records` is 0 for the second record that is made of one.
+/// Returns the counts of a record of one direction. `records` is 0 for the second record made from
+/// the same table record.
 const fn count_one_way_record(record: &FlowRecord, records: u64) -> CarriedRecords {
     CarriedRecords { records, packets: record.forward.packets, bytes: record.forward.bytes }
 }
@@ -221,8 +221,8 @@ impl SetBasedFormats {
 
     fn announce_templates(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
         write_announcements(&mut self.open, &self.templates, options, now_ns, sink);
-        // Counted after writing: the templates may fill messages of their own,
-        // which must not make them due again.
+        // The count is taken after writing: the templates may fill separate messages, and these must not make
+        // the templates due again.
         self.announced = Some(TemplateAnnouncement { at_ns: now_ns, messages: self.open.message_count() });
     }
 }

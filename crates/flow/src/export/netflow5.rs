@@ -40,7 +40,7 @@ pub(super) struct NetflowFiveMessage {
 impl NetflowFiveMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
         let most_lines = (options.message_bytes.saturating_sub(HEADER) / RECORD_BYTES).clamp(1, MAX_LINES);
-        // The upper two bits are the method, 1 for deterministic; fourteen bits are left for the interval.
+        // The upper two bits are the method, 1 for deterministic; the other fourteen bits are the interval.
         let sampling = clamp_to_u16(options.sampling).min(0x3fff);
         let mut five = Self {
             buffer: Vec::with_capacity(HEADER + RECORD_BYTES * most_lines),
@@ -84,7 +84,8 @@ impl NetflowFiveMessage {
         }
         let first_ms = record.forward.first_ns / NANOS_PER_MS;
         if !self.can_express_times(record) {
-            // All lines of a message share its beginning, so the open one must go before that moves.
+            // All lines of a message share its beginning, so the open message must be sent
+            // before the beginning moves.
             self.seal_message(now_ns, sink);
             self.began_ms = Some(first_ms.saturating_sub(CLAIMED_UPTIME_MS));
             self.newest_ms = 0;
@@ -142,7 +143,7 @@ impl NetflowFiveMessage {
         // No next hop: the meter does not route.
         out.put_u32(0);
         out.put_u16((record.input & 0xffff) as u16);
-        // No output interface: the meter sees only where packets come in.
+        // There is no output interface: the meter only sees where packets arrive.
         out.put_u16(0);
         out.put_u32(low_u32(part.packets));
         out.put_u32(low_u32(part.bytes));
@@ -178,9 +179,9 @@ impl NetflowFiveMessage {
     }
 
     fn write_header(&mut self, now_ns: u64) {
-        // Collectors compute the exporter's start as header time minus uptime, and the uptime has 32 bits of milliseconds: 49 days.
-        // So the header has the present time, unless the records are older than that, as those of a file. Then it has the time of the
-        // newest record.
+        // Collectors compute the exporter's start as header time minus uptime, and the uptime has 32 bits of
+        // milliseconds: 49 days. So the header has the present time. If the records are older than 49 days,
+        // for example from a file, it has the time of the newest record.
         let now_ms = now_ns / NANOS_PER_MS;
         let at_ms = if self.uptime_ms(now_ms).is_some() { now_ms } else { self.newest_ms };
         let up_ms = self.uptime_ms(at_ms).unwrap_or(u32::MAX);

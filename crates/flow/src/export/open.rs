@@ -30,7 +30,7 @@ pub(super) struct RecordToAdd {
     pub(super) kind: OpenRecordKind,
 }
 
-/// The set at the end of a message, whose length is not written yet.
+/// The set at the end of a message; its length is not written yet.
 #[derive(Clone, Copy, Debug)]
 struct OpenSet {
     id: u16,
@@ -113,14 +113,14 @@ impl OpenMessage {
         self.begun_ns = other.begun_ns;
     }
 
-    /// A new transport session has sequence numbers of its own (RFC 7011 section 3.1).
+    /// A new transport session has its own sequence numbers (RFC 7011 section 3.1).
     pub(super) const fn restart_sequence(&mut self) {
         self.sequence = 0;
     }
 
     /// Gives a message that the last connection did not take its number on the new one.
     pub(super) fn renumber_message(&mut self, message: &mut [u8], step: u32) {
-        // Only IPFIX is renumbered: NetFlow 9 goes over UDP, which has no connection to lose.
+        // Only IPFIX is renumbered: NetFlow 9 uses UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
             field.copy_from_slice(&self.sequence.to_be_bytes());
         }
@@ -225,10 +225,10 @@ impl OpenMessage {
         let up_ms = low_u32(now_ns.saturating_sub(begun_ns) / 1_000_000);
         let is_ipfix = self.format == ExportFormat::Ipfix;
         let version: u16 = if is_ipfix { 10 } else { 9 };
-        // At this offset, IPFIX has the length of the message in bytes, and NetFlow 9 the number of its records, templates
-        // included.
+        // At this offset, IPFIX has the length of the message in bytes, and NetFlow 9 the number of
+        // its records, templates included.
         let size = if is_ipfix { fitting_u16(self.buffer.len()) } else { self.records };
-        // NetFlow 9 has the exporter's uptime in front of the fields that both formats have.
+        // NetFlow 9 has the exporter's uptime before the fields that both formats have.
         let words = [up_ms, seconds, self.sequence, self.domain];
         let words = if is_ipfix { &words[1..] } else { &words[..] };
         self.buffer[..2].copy_from_slice(&version.to_be_bytes());

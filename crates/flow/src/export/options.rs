@@ -61,7 +61,7 @@ pub struct ExportOptions {
     pub refresh: TemplateRefresh,
     /// Interval at which the ledger is sent.
     pub statistics_every: Nanos,
-    /// Time for which a record waits for others to fill its message.
+    /// Time for which a record waits for further records to fill its message.
     pub flush_after: Nanos,
     /// Sampling interval: one of this many packets is metered; 1: all.
     pub sampling: u32,

@@ -1,7 +1,7 @@
 //! Parts of templates. A section is some fields and the code that writes them, side by side, so that they cannot disagree.
 //!
-//! A time of a direction that had no packet is that of the other one, because no reader knows a time that is absent; its count
-//! of packets is 0.
+//! A direction without packets gets the time of the other one, because no reader understands a missing time;
+//! its count of packets is 0.
 
 use super::write::ValueWriter;
 use crate::account::ENTERPRISE_NUMBER;
@@ -59,7 +59,7 @@ pub(crate) mod own {
     pub(crate) const ROLE_SINCE_ELEMENT: u16 = 30;
     /// Time for which the previous active meter had been silent, in nanoseconds: 64 bits.
     pub(crate) const SILENCE_TIME_ELEMENT: u16 = 31;
-    /// Time from which on it has exported the records it had kept, nanoseconds since 1970: 64 bits.
+    /// Time from which the meter has exported its kept records, nanoseconds since 1970: 64 bits.
     pub(crate) const REPLAY_FROM: u16 = 32;
     /// Number of kept records that it exported then: 64 bits.
     pub(crate) const REPLAYED_RECORDS_ELEMENT: u16 = 33;
@@ -137,7 +137,8 @@ macro_rules! section {
     };
 }
 
-section!(TIMES, "Start and end of the forward direction, in milliseconds for all readers, in nanoseconds for those who can.", |record, out| {
+section!(TIMES, "Start and end of the forward direction, in milliseconds for all readers, in nanoseconds \
+    for readers that support them.", |record, out| {
     152 8: out.put_millis(forward_or_reverse(record).first_ns);
     153 8: out.put_millis(forward_or_reverse(record).last_ns);
     156 8: out.put_ntp(forward_or_reverse(record).first_ns);
@@ -302,7 +303,7 @@ const fn reverse_or_forward(record: &FlowRecord) -> &FlowHalf {
     if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
 }
 
-/// Returns element 351: its first byte is the kind of the rest; 1 is VXLAN.
+/// Returns element 351: its first byte is the kind of the other bytes; 1 is VXLAN.
 const fn segment_id(record: &FlowRecord) -> u64 {
     match record.key.tunnel {
         TunnelKind::Vxlan => 1 << 56 | record.key.tunnel_id as u64,

@@ -63,7 +63,7 @@ impl RecordShape {
         Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers, routed }
     }
 
-    /// The shape without what only other exporters know.
+    /// The shape without the fields that only other exporters know.
     #[must_use]
     pub const fn without_routes(self) -> Self {
         Self { routed: false, ..self }
@@ -80,8 +80,8 @@ impl RecordShape {
         biflow: bool,
         has_history: bool,
     ) -> Vec<TemplateSection> {
-        // The other direction first: there are readers that take its elements for those of the forward direction, and where
-        // an element stands twice the last one counts for them.
+        // The other direction comes first: some readers take its elements for elements of the forward
+        // direction. If an element occurs twice, they use the last one.
         let mut sections = if biflow { vec![section::BACK] } else { Vec::new() };
         sections.push(section::TIMES);
         sections.push(if self.v6 { section::ADDRESSES_V6 } else { section::ADDRESSES_V4 });
@@ -143,7 +143,7 @@ impl ExportTemplate {
         self.sections.iter().flat_map(|section| section.fields)
     }
 
-    /// Returns the bytes that it takes for a record.
+    /// Returns the bytes that a record takes.
     pub fn length_of(&self, record: &FlowRecord) -> usize {
         self.fixed_length + if self.has_track { section::track_length(record) } else { 0 }
     }

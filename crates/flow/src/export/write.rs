@@ -1,4 +1,4 @@
-//! Big-endian numbers at the end of a message whose room was taken beforehand, so nothing is allocated.
+//! Big-endian numbers at the end of a message. The room is reserved beforehand, so nothing is allocated.
 
 pub(crate) trait ValueWriter {
     /// Bytes as they are.
@@ -42,8 +42,8 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Seconds since 1900 and a fraction of 2^-32. Seconds count modulo 2^32, as they do in NTP from 2036 on.
 pub(crate) const fn encode_ntp(ns: u64) -> u64 {
-    // Rounded up: a unit is 0.23 ns, so readers that cut to whole nanoseconds get the same ones back. Rounded down, they would
-    // mostly get one less.
+    // The fraction is rounded up: a unit is 0.23 ns, so readers that truncate to whole nanoseconds get the
+    // same ones back. Rounded down, they would mostly get one less.
     let fraction = ((ns % SECOND) << 32).div_ceil(SECOND);
     (ns / SECOND + NTP_EPOCH_OFFSET_S) << 32 | fraction
 }

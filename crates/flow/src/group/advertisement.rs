@@ -29,7 +29,7 @@ impl AdvertisedRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advertisement {
     pub meter: u32,
-    /// A random number of this start of the meter. Without it, a restarted meter would be taken for a repetition.
+    /// A random number of this start of the meter. Without it, a restarted meter would look like a repetition.
     pub boot: u64,
     /// Grows with every advertisement of this boot.
     pub sequence: u64,
@@ -39,7 +39,8 @@ pub struct Advertisement {
     pub priority: u8,
     /// True if it takes over from members of lower priority.
     pub preempts: bool,
-    /// True if its own records are whole from the watermark on and can be exported, so that it can take over without a gap.
+    /// True if the member's own records are complete from the watermark on and can be exported, so that it
+    /// can take over without a gap.
     pub is_ready: bool,
     /// Packets that it has seen since its start.
     pub seen_packets: u64,
@@ -49,7 +50,7 @@ pub struct Advertisement {
     pub seen_none_ago: Nanos,
     /// See [`MeterCoverage`](super::MeterCoverage).
     pub seen_since_ns: u64,
-    /// Records exported from this time up to the watermark are whole. [`NEVER_WHOLE`](super::NEVER_WHOLE): none are.
+    /// Records exported from this time up to the watermark are whole. [`NO_WHOLE_RECORD`](super::NEVER_WHOLE): none are.
     pub whole_from_ns: u64,
     /// Time until its next advertisement.
     pub interval: Nanos,

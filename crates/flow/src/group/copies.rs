@@ -1,14 +1,14 @@
 //! Detects that packets which arrived at another member did not arrive at this one: its copy of the link is or was cut.
 //!
-//! Two members that see the same packets have counts with a constant difference. Each member reads its count at moments of its own,
+//! Two members that see the same packets have counts with a constant difference. Each member reads its count at its own times,
 //! perhaps late, so a count comes with two times ([`PacketCount`]). They bound the difference:
 //!
 //! ```text
 //!  own count taken before the other's    other - own: at most as large as it looks     the difference is `most` at most
 //!  own count taken after the other's     other - own: at least as large as it looks    the difference is `least` at least
 //! ```
-//! Without a loss, `least <= most` for any two pairs of counts, however late they were taken. So `least > most` proves a loss. That is
-//! noticed after a short cut, too, when packets arrive again, and a thread that had no processor for a while never looks like a cut.
+//! Without a loss, `least <= most` for any two pairs of counts, however late they were taken. So `least > most` proves a loss. A short
+//! cut is noticed, too, when packets arrive again. A thread without a processor for a while never looks like a cut.
 
 use super::Advertisement;
 use packetrig_units::{MonoTime, Nanos};
@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 const MAX_COPY_DELAY: Nanos = Nanos::from_millis(20);
 /// Longest delay of an advertisement in the network.
 const MAX_NETWORK_DELAY: Nanos = Nanos::from_millis(50);
-/// A few packets may be of one copy only, such as those of the machine at its end: up to `PACKET_TOLERANCE`, plus one in `TOLERATED_SHARE_DIVISOR`.
+/// Only one copy may have a few packets, such as packets of the machine at its end: up to `PACKET_TOLERANCE`, plus one
+/// in `TOLERATED_SHARE_DIVISOR`.
 const PACKET_TOLERANCE: i64 = 8;
 const TOLERATED_SHARE_DIVISOR: u64 = 512;
 /// Counts of a member that are remembered, and the shortest time between two of them.
@@ -46,11 +47,11 @@ pub(super) struct CopyDifferenceWatch {
     loss: Option<FoundLoss>,
 }
 
-/// Packets that others have and this member has not.
+/// Packets that other members have and this member does not.
 #[derive(Clone, Copy, Debug)]
 struct FoundLoss {
     own_packets: u64,
-    /// True if the rest of the meter knows.
+    /// True if the other parts of the meter know this.
     is_noted: bool,
 }
 
@@ -101,7 +102,7 @@ impl CopyDifferenceWatch {
         }
     }
 
-    /// The meter follows all flows anew.
+    /// The meter follows all flows again from the beginning.
     pub(super) fn on_loss_noted(&mut self) {
         if let Some(loss) = &mut self.loss {
             loss.is_noted = true;
@@ -169,7 +170,7 @@ impl PeerCopy {
     fn update_copy_bound(&mut self, packets: i64, own_packets: u64, now: MonoTime) {
         let begun = CopyDifferenceBound { since: now, own_packets, packets };
         let [present, _] = &mut self.most;
-        // While nothing arrives here, the bound from before is the one that shows a cut.
+        // While nothing arrives here, the earlier bound shows the cut.
         let is_over =
             present.is_some_and(|most| now >= most.since + BOUND_LIFETIME && most.own_packets != own_packets);
         if is_over {

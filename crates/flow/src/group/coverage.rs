@@ -4,8 +4,8 @@
 /// Time since which a meter has seen the whole traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterCoverage {
-    /// The meter has seen all traffic since this time, in nanoseconds since 1970. A restart or a loss of packets sets a new
-    /// time.
+    /// The meter has seen all traffic since this time, in nanoseconds since 1970. A restart or a loss of
+    /// packets sets a new time.
     pub seen_since_ns: u64,
     /// Records that leave the table from this time on, less the margin, are whole: their flows began after `seen_since_ns`. `None` as
     /// long as flows may run that began earlier: the meter is not ready.
@@ -27,7 +27,7 @@ pub(super) struct ExportedSpan {
     pub(super) watermark_ns: u64,
 }
 
-/// Marks exported records of which none is known to be whole.
+/// Marks exported records if no record among them is known to be complete.
 pub const NO_WHOLE_RECORD: u64 = u64::MAX;
 
 impl ExportedSpan {
@@ -38,8 +38,8 @@ impl ExportedSpan {
             // Flows may run that began before this member saw the traffic, so its
             // records may lack their beginnings.
             (None, _) => NO_WHOLE_RECORD,
-            // The span continues without a gap. A predecessor that was not complete had seen as much as this member, or it
-            // would not have been trusted.
+            // The span continues without a gap. An incomplete predecessor had seen as much as this member;
+            // otherwise it would not have been trusted.
             (Some(complete), Some(mark))
                 if complete <= mark.watermark_ns && mark.whole_from_ns != NO_WHOLE_RECORD =>
             {
@@ -58,7 +58,7 @@ impl ExportedSpan {
             // The member still exports records from before it was complete.
             return mark;
         }
-        // Only spans that touch become one: nothing is known of the time between two spans.
+        // Only spans that touch become one: the time between two spans is unknown.
         let joins = mark.filter(|mark| latest.whole_from_ns <= mark.watermark_ns);
         let whole_from_ns =
             joins.map_or(latest.whole_from_ns, |mark| mark.whole_from_ns.min(latest.whole_from_ns));

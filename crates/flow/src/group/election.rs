@@ -1,7 +1,7 @@
 //! The election of the active member.
 //!
-//! `heard`, `ordered` and the setters only record their arguments. All decisions are made in [`GroupElection::tick`], which the
-//! owner calls after each of them and at each deadline.
+//! `heard`, `ordered` and the setters only record their arguments. All decisions are made in
+//! [`GroupElection::tick`]. The owner calls it after each of them and at each deadline.
 
 use super::copies::{CopyDifferenceWatch, PacketCount};
 use super::coverage::{ExportedSpan, NO_WHOLE_RECORD};
@@ -41,9 +41,9 @@ pub struct GroupElection {
     /// While standby: the span that the active member has exported. A takeover replays from its end. `None`: no advertisement
     /// came from a member that exports records as whole as this one's.
     mark: Option<ExportedSpan>,
-    /// This member takes over at this time at the earliest: before, it does not know the state of the others.
+    /// This member takes over at this time at the earliest: before, it does not know the state of the other members.
     listening_until: MonoTime,
-    /// Time at which an active member last came, went or changed.
+    /// Time at which an active member last appeared, left or changed.
     contested_at: MonoTime,
     /// Time of the last advertisement of a ready peer, or of this member's start.
     ready_heard_at: MonoTime,
@@ -90,8 +90,8 @@ impl GroupElection {
         self.role
     }
 
-    /// Returns whether this member is fit, and its records are whole from where a takeover would go on, or from where it went
-    /// on.
+    /// Returns whether this member is fit and its records are complete from the point where a
+    /// takeover starts or started.
     pub fn is_ready(&self) -> bool {
         self.is_fit() && self.is_whole()
     }
@@ -101,8 +101,8 @@ impl GroupElection {
         self.can_export && !self.is_blind()
     }
 
-    /// Returns whether packets arrived at another member and not at this one, and the coverage does not say so yet or nothing has
-    /// arrived since.
+    /// Returns whether packets arrived at another member and not at this one, if the coverage does not show
+    /// this yet or if nothing has arrived since.
     pub const fn is_blind(&self) -> bool {
         self.copies.is_blind()
     }
@@ -115,7 +115,7 @@ impl GroupElection {
         self.coverage.complete_from_ns.is_some_and(|complete| complete <= mark_ns)
     }
 
-    /// Returns all other members from which an advertisement came.
+    /// Returns all other members that have sent an advertisement.
     pub fn peers(&self) -> impl Iterator<Item = &GroupPeer> {
         self.peers.iter()
     }
@@ -125,7 +125,7 @@ impl GroupElection {
         peer.is_alive(&self.options, now)
     }
 
-    /// Returns the other active member that this member knows. If there are several, the one of the latest term.
+    /// Returns the known active member that is not this one. If there are several, the one of the latest term.
     pub fn active_peer(&self, now: MonoTime) -> Option<u32> {
         let latest = self.active_peers(now).max_by_key(|advertisement| advertisement.term);
         latest.map(|advertisement| advertisement.meter)
@@ -141,8 +141,8 @@ impl GroupElection {
         }
     }
 
-    /// Returns the time until which an active member may export without another tick. A process that was stopped for longer has
-    /// been replaced.
+    /// Returns the time until which an active member may export without another tick. A process that was
+    /// stopped for longer has been replaced.
     pub fn export_until(&self) -> MonoTime {
         match (self.role, self.advertised_at) {
             (GroupRole::Active { .. }, Some(at)) => at + self.options.detection_time(),
@@ -156,8 +156,8 @@ impl GroupElection {
         if has_lost {
             self.copies.on_loss_noted();
         }
-        // Only a loss of packets, or becoming whole, begins a new span: other
-        // changes say nothing about exported records.
+        // Only a loss of packets, or the end of a loss, begins a new span: other changes do
+        // not concern exported records.
         if self.role.is_active()
             && self.coverage != coverage
             && (has_lost || self.exported.whole_from_ns == NO_WHOLE_RECORD)
@@ -223,7 +223,7 @@ impl GroupElection {
 
     fn learn_from(&mut self, before: Option<Advertisement>, latest: &Advertisement, now: MonoTime) {
         self.latest_term = self.latest_term.max(latest.term);
-        // A member that leaves takes over nothing, so it must not make an unready one wait.
+        // A member that leaves never takes over, so an unready member need not wait for it.
         if latest.is_ready && !latest.role.is_leaving() {
             self.ready_heard_at = now;
         }
@@ -250,7 +250,7 @@ impl GroupElection {
             self.contested_at = now;
         }
         if !self.role.is_active() && latest.is_exporting() && self.trusts_peer(latest) {
-            // If there are several active members, the lowest watermark counts: each of them may be the one that fails next.
+            // If there are several active members, the lowest watermark counts: each of them may fail next.
             let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
             self.mark =
                 ExportedSpan::join_latest(self.mark, lowest.unwrap_or_else(|| latest.exported_span()));
@@ -261,7 +261,7 @@ impl GroupElection {
     pub fn tick(&mut self, now: MonoTime) -> ElectionActions {
         let change = self.decide_role(now);
         if change.is_some() {
-            // A change of role is advertised at once: the others need not wait for the interval.
+            // A change of role is advertised at once: the other members need not wait for the interval.
             self.next_advertisement = now;
         }
         let advertisement = (now >= self.next_advertisement).then(|| self.make_advertisement(now));
@@ -310,7 +310,7 @@ impl GroupElection {
         self.active_peers(now).any(|other| yields_to(other, &own))
     }
 
-    /// Returns the time at which this standby takes over if no more advertisements come.
+    /// Returns the time at which this standby takes over if no more advertisements arrive.
     fn takeover_at(&self, now: MonoTime) -> Option<MonoTime> {
         if let Some(order) = self.binding_order() {
             return (order == OrderedRole::Active).then_some(self.listening_until);
@@ -318,7 +318,7 @@ impl GroupElection {
         let mut vacant_at = self.listening_until.max(self.contested_at);
         for peer in self.peers.iter() {
             let advertisement = &peer.advertisement;
-            // Only a member to which this one defers holds it back. It takes over from any other at once.
+            // Only a member with precedence holds this one back. It takes over from any other member at once.
             if advertisement.role.is_active() && self.defers_to(advertisement) {
                 vacant_at = vacant_at.max(peer.advertisement_lapse_time(&self.options));
             }
@@ -327,8 +327,7 @@ impl GroupElection {
         if !is_ready {
             vacant_at = vacant_at.max(self.ready_heard_at + self.options.unready_wait);
         }
-        // Standbys of the other readiness are no rivals: those that are not
-        // ready wait for `unready_wait` more.
+        // Standbys with different readiness are no rivals: unready standbys wait for `unready_wait` in addition.
         let rivals = self
             .alive_peers(now)
             .filter(|rival| rival.role == AdvertisedRole::Standby && rival.is_ready == is_ready);
@@ -340,7 +339,7 @@ impl GroupElection {
         let count = self.latest_term.count.saturating_add(1).min(GroupTerm::MAX_VALID_COUNT);
         let term = GroupTerm { count, meter: self.options.meter };
         self.latest_term = self.latest_term.max(term);
-        // Its watermark is the predecessor's: nothing later has been exported in this term yet.
+        // This member starts with the predecessor's watermark: no later record has been exported in this term yet.
         self.exported = ExportedSpan::taken_over(self.mark, self.coverage);
         self.role = GroupRole::Active { term };
         RoleChange::BecameActive { term, replay_from_ns: self.exported.watermark_ns }
@@ -349,7 +348,7 @@ impl GroupElection {
     fn step_down(&mut self, now: MonoTime) -> RoleChange {
         self.role = GroupRole::Standby;
         self.contested_at = now;
-        // If no other member is active, the next takeover goes on where this one stopped.
+        // If no other member is active, the next takeover continues where this one stopped.
         if self.exported.whole_from_ns != NO_WHOLE_RECORD {
             self.mark = ExportedSpan::join_latest(self.mark, self.exported);
         }

@@ -75,12 +75,13 @@ impl ElectionOptions {
         (Self::SHORTEST_INTERVAL..=Self::LONGEST_INTERVAL).contains(&interval)
     }
 
-    /// Returns the time for which a member that advertises every `interval` stays alive without an advertisement.
+    /// Returns how long a member that advertises every `interval` stays alive without an advertisement.
     pub(super) const fn hold_time(&self, interval: Nanos) -> Nanos {
         Nanos::new(interval.as_u64().saturating_mul(self.multiplier as u64))
     }
 
-    /// Returns the time after which the others treat a silent member as gone: the detection time without the skew.
+    /// Returns the time after which the other members treat a silent member as gone: the detection
+    /// time without the skew.
     pub const fn detection_time(&self) -> Nanos {
         self.hold_time(self.interval)
     }

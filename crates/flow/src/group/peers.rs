@@ -31,7 +31,7 @@ pub enum AdvertisementOutcome {
 pub struct GroupPeer {
     /// The latest advertisement of the member.
     pub advertisement: Advertisement,
-    /// Time at which it was received.
+    /// Time at which the advertisement was received.
     pub heard_at: MonoTime,
     earlier: VecDeque<EarlierBoot>,
 }
@@ -96,8 +96,8 @@ impl GroupPeer {
         }
         let mut earlier = self.earlier.iter();
         let earlier = earlier.find(|earlier| earlier.boot == advertisement.boot);
-        // After two starts in quick succession, the first advertisements may come in the wrong order. The boot that goes on
-        // advertising is accepted again once the other one is silent.
+        // After two starts in quick succession, the first advertisements may arrive in the wrong order. The
+        // boot that continues to advertise is accepted again once the other boot is silent.
         earlier.is_some_and(|earlier| is_alive || advertisement.sequence <= earlier.sequence)
     }
 

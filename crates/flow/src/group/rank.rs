@@ -4,9 +4,9 @@ use super::coverage::{ExportedSpan, MeterCoverage, NO_WHOLE_RECORD};
 use super::{Advertisement, ElectionOptions};
 use packetrig_units::Nanos;
 
-/// Returns whether the records that `other` exports are as whole as those of a member that has seen the traffic since
-/// `own_seen_ns`. Records of that member before `whole_until_ns` do not matter, because they have been exported or are not
-/// whole either.
+/// Returns whether the records that `other` exports are as complete as those of a member that has seen the
+/// traffic since `own_seen_ns`. Records of that member before `whole_until_ns` do not matter: they have been
+/// exported, or they are incomplete as well.
 const fn covers_records(other: &Advertisement, own_seen_ns: u64, whole_until_ns: u64) -> bool {
     other.seen_since_ns <= own_seen_ns
         || other.whole_from_ns != NO_WHOLE_RECORD && other.whole_from_ns <= whole_until_ns
@@ -31,7 +31,7 @@ pub(super) fn is_trusted(
 pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
     let may_yield = covers_records(other, own.seen_since_ns, own.exported_span().end_ns());
     let may_stay = covers_records(own, other.seen_since_ns, other.exported_span().end_ns());
-    // Only one of the two exports records as whole as the other's: that one stays.
+    // Only one of the two exports records as complete as those of the other: that one stays.
     if may_yield != may_stay {
         return may_yield;
     }
@@ -46,9 +46,9 @@ pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
 
 /// Returns how much longer than the detection time a standby waits, one interval at most, so that usually only one takes over.
 ///
-/// VRRPv3 (RFC 9568, section 6.1) derives this from the priority alone. At 10 ms that keeps neighbouring priorities 40 us
-/// apart, less than the network's delay. Standbys receive each other's advertisements, so they also divide the interval among
-/// themselves.
+/// VRRPv3 (RFC 9568, section 6.1) derives this from the priority alone. At 10 ms that keeps neighbouring
+/// priorities 40 us apart, less than the network's delay. Standbys receive each other's advertisements, so
+/// they also divide the interval among themselves.
 pub(super) fn takeover_skew<'a>(
     rivals: impl Iterator<Item = &'a Advertisement>,
     options: &ElectionOptions,
@@ -59,7 +59,7 @@ pub(super) fn takeover_skew<'a>(
         candidates += 1;
         before += u64::from((rival.priority, rival.meter) > own);
     }
-    // Each stronger rival takes a whole share of the interval; the priority divides the own share.
+    // Each stronger rival takes a whole share of the interval; the priority divides this member's own share.
     let parts = before * 256 + u64::from(u8::MAX - options.priority);
     Nanos::new(options.interval.as_u64() / (256 * candidates) * parts)
 }

@@ -83,8 +83,8 @@ impl LinkKind {
                 }
                 link::walk_headers(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
-            // The address family is in the byte order and by the numbers of the system that captured, which the file does
-            // not name. IP states its version itself.
+            // The address family uses the byte order and the numbers of the capturing system, which the file
+            // does not name. IP states its version itself.
             Self::Loopback => link::read_ip_version(bytes.skip(4).ok_or(IgnoredReason::ShortLink)?),
             Self::Ppp | Self::Hdlc | Self::Wireless | Self::Radiotap | Self::Ppi | Self::Nflog => {
                 let payload = self.find_payload(bytes.bytes).ok_or(IgnoredReason::NotIp)?;

@@ -1,4 +1,5 @@
-//! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capture programs add in front.
+//! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capture programs
+//! add before the frame.
 //!
 //! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are skipped.
 
@@ -87,7 +88,8 @@ fn ip_ethertype(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// Reads Per-Packet Information: version, flags, length, and the link type of the rest, all little-endian.
+/// Reads Per-Packet Information: version, flags, length, and the link type of the following bytes, all
+/// little-endian.
 fn read_ppi(bytes: &[u8]) -> Option<NextLayer> {
     let link = LinkKind::from_number(le_u16(bytes, 4)?)?;
     let is_known_version = bytes.first() == Some(&0);
@@ -104,7 +106,7 @@ fn read_ppp(bytes: &[u8]) -> Option<LinkPayload> {
         [0x0f | 0x8f, 0] => return Some(LinkPayload::new(be_u16(bytes, 2)?, 4)),
         _ => 0,
     };
-    // RFC 1661 section 2: a protocol number may be written in one byte; that one is odd.
+    // RFC 1661 section 2: a protocol number may have one byte; such a number is odd.
     let first = *bytes.get(at)?;
     let is_short = first & 1 == 1;
     let protocol = if is_short { first.into() } else { be_u16(bytes, at)? };

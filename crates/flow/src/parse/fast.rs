@@ -117,8 +117,8 @@ fn read_ipv6(
     let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
     let payload = u16::from_be_bytes([ip[4], ip[5]]);
     let Some(part) = transport_of(ip[6], transport, tunnels) else { return false };
-    // A length of zero has a meaning of its own, and behind a short payload there may be padding: both are for the general
-    // parser.
+    // A length of zero has a special meaning, and padding may follow a short payload: the
+    // general parser handles both.
     if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED_TRANSPORT_BYTES {
         return false;
     }

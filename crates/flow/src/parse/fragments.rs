@@ -1,7 +1,7 @@
 //! Keeps the ports of fragmented packets: only the first fragment has them, and later ones belong to the same flow.
 //!
-//! Memory is fixed: sets of four places, the oldest of a set makes room. Keys are compared whole, so no fragment joins a
-//! packet that is not its own, except where its sender used a number twice within the time ports are kept.
+//! Memory is fixed: sets of four places, and the oldest entry of a set makes room. Keys are compared in full, so a
+//! fragment never joins another packet. The exception: its sender used a number twice within the time ports are kept.
 
 use super::ParseOptions;
 use super::ip::FragmentId;
@@ -13,13 +13,13 @@ const FRAGMENT_CACHE_WAYS: usize = 4;
 /// Counts of fragments by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
-    /// First fragments, whose ports were kept.
+    /// First fragments; their ports were kept.
     pub first: u64,
     /// Later ones that found their ports.
     pub joined: u64,
-    /// Later ones whose first was not seen: it comes later, or never.
+    /// Later fragments without a known first one: it comes later, or never.
     pub early: u64,
-    /// Later ones whose first was too long ago.
+    /// Later fragments whose first one came too long ago.
     pub expired: u64,
     /// Kept ports that were replaced before their time.
     pub evicted: u64,
@@ -140,14 +140,14 @@ impl FragmentTable {
         let found =
             self.set_for_key(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
         match found.copied() {
-            // Nothing waits for the first fragment: the packet is metered now, with ports 0.
+            // The packet does not wait for the first fragment: it is metered now, with ports 0.
             None => self.counts.early += 1,
             Some(entry) if packet.at_ns.saturating_sub(entry.at_ns) > keep_ns => self.counts.expired += 1,
             Some(entry) => {
                 packet.source_port = entry.source_port;
                 packet.destination_port = entry.destination_port;
-                // A later fragment of IPv6 may name an extension header that only the first one holds, so the protocol is that
-                // of the first.
+                // A later fragment of IPv6 may name an extension header that only the first one contains, so
+                // the protocol comes from the first one.
                 packet.protocol = entry.protocol;
                 self.counts.joined += 1;
             }
@@ -155,7 +155,7 @@ impl FragmentTable {
     }
 
     fn set_for_key(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; FRAGMENT_CACHE_WAYS]> {
-        // Without sets the mask is all ones, so no index is in range and no ports are kept.
+        // Without sets the mask is all ones, so no index is in range and no ports are stored.
         let mask = self.sets.len().wrapping_sub(1);
         let hash = key.hash_with(&self.hasher);
         self.sets.get_mut((hash >> 32) as usize & mask)

@@ -75,7 +75,8 @@ pub(super) fn read_ipv4<'a>(
     let identification = be_u16(head, 4);
     let id = FragmentId { id: identification.into(), protocol: head[9] };
     let offset = be_u16(head, 6);
-    // Options may reach beyond the end of a cut frame: then nothing behind them is here, but the packet still counts.
+    // Options may reach beyond the end of a truncated frame: then the bytes after them are missing, but the
+    // packet still counts.
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.without_bytes());
     // The offset counts units of eight bytes (RFC 791 section 3.1). Only its being zero matters here.
     if offset & 0x1fff != 0 {
@@ -107,7 +108,7 @@ pub(super) fn read_ipv6<'a>(
         return Err(IgnoredReason::BadIp);
     }
     let stated = usize::from(be_u16(head, 4));
-    // "No next header" is the one case in which a payload of zero bytes is really empty.
+    // "No next header" is the only case in which a payload of zero bytes is really empty.
     let states_none = stated == 0 && head[6] != NO_NEXT_HEADER;
     let payload = if states_none { rest.wire_len() } else { stated };
     let rest = rest.limit_to(payload);
@@ -122,8 +123,8 @@ pub(super) fn read_ipv6<'a>(
     read_extensions(rest, packet)
 }
 
-/// Follows the chain from `packet.protocol` to the first header that is not an extension. If a header is cut, its number stays
-/// as the protocol.
+/// Follows the chain from `packet.protocol` to the first header that is not an extension. If a header is cut,
+/// its number stays as the protocol.
 fn read_extensions<'a>(
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -139,7 +140,8 @@ fn read_extensions<'a>(
             | MOBILITY_HEADER
             | HIP_HEADER
             | SHIM6_HEADER => read_option(bytes, 8, 1),
-            // RFC 4302 section 2.2: its length is in words of four bytes, less two. All others count eight bytes, less one.
+            // RFC 4302 section 2.2: the length of this header is in words of four bytes, less two. All other
+            // headers count eight bytes, less one.
             AUTHENTICATION_HEADER => read_option(bytes, 4, 2),
             FRAGMENT_HEADER if packet.flags & flags::IPV6_FLAG != 0 => {
                 let found = read_fragment(bytes, packet);
@@ -177,7 +179,7 @@ struct FragmentHeader<'a> {
     part: PacketPart,
 }
 
-/// Reads a header that states its length in units of `unit` bytes, less `more` of them. Returns what follows.
+/// Reads a header that states its length in units of `unit` bytes, less `more` of them. Returns the bytes after it.
 fn read_option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
     let [protocol, len] = *bytes.bytes.first_chunk()?;
     Some(NextHeader { protocol, bytes: bytes.skip((usize::from(len) + more) * unit)? })

@@ -16,7 +16,7 @@ const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const PPPOE_ETHERTYPE: u16 = 0x8864;
-/// LLC and SNAP headers (RFC 1042) in front of an EtherType.
+/// LLC and SNAP headers (RFC 1042) before an EtherType.
 const SNAP_HEADER: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
 /// An IP packet, by the type in the header below it.
@@ -49,7 +49,7 @@ pub(super) fn walk_tunnel_payload<'a>(
 ) -> Result<Layer3<'a>, IgnoredReason> {
     match kind {
         TunnelPayload::Ethernet => {
-            // The labels in front of the tunnel are not those of the inner packet.
+            // The labels before the tunnel do not belong to the inner packet.
             packet.mpls = [0; 3];
             walk_headers(LinkNext::Ethernet, bytes, packet)
         }
@@ -82,7 +82,7 @@ pub(super) fn walk_headers<'a>(
     for _ in 0..=MAX_LINK_HEADERS {
         next = match next {
             LinkNext::Ethernet => {
-                // A pseudowire: the tags of the inner frame count, not those of the outer one.
+                // In a pseudowire, the tags of the inner frame count, not those of the outer frame.
                 tags = 0;
                 read_ethernet(&mut bytes, packet)?
             }
@@ -210,10 +210,10 @@ fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
     match first >> 4 {
         4 if is_ipv4(*bytes) => Ok(LinkNext::Type(IPV4)),
         6 if is_ipv6(*bytes) => Ok(LinkNext::Type(IPV6)),
-        // A tagged frame looks like Ethernet even from its fifth byte on. So this comes before the control word, whose four
-        // bytes would be skipped.
+        // A tagged frame looks like Ethernet even from its fifth byte on. So this check comes before the
+        // control word, which would skip four bytes.
         _ if is_ethernet(*bytes) => Ok(LinkNext::Ethernet),
-        // RFC 4385 section 3: a control word begins with four zero bits, so that it is not taken for IP.
+        // RFC 4385 section 3: a control word begins with four zero bits, so that it does not look like IP.
         0 => {
             *bytes = bytes.skip(4).filter(|behind| is_ethernet(*behind)).ok_or(IgnoredReason::NotIp)?;
             Ok(LinkNext::Ethernet)
@@ -237,7 +237,8 @@ fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     len >= 20 && (len..=bytes.wire_len()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Returns whether an IPv6 header here states the length of the rest, except for some padding or an FCS. It has no checksum.
+/// Returns whether an IPv6 header here states the length of the remaining bytes, except for some padding or
+/// an FCS. IPv6 has no header checksum.
 fn is_ipv6(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
     let behind = bytes.wire_len().checked_sub(usize::from(be_u16(head, 4)) + 40);

@@ -1,8 +1,8 @@
 //! Merged packets, counted as the packets that they were on the wire.
 //!
-//! A sender leaves it to the card to cut a long packet into segments (TSO, USO), and a receiving kernel or card merges the segments of a
-//! flow (GRO, LRO). On the wire each segment has all headers down to that of the transport, and `segment_bytes` of the payload; the
-//! last one has the rest.
+//! A sender lets the card split a long packet into segments (TSO, USO), and a receiving kernel or card merges
+//! the segments of a flow (GRO, LRO). On the wire each segment has all headers down to that of the transport,
+//! and `segment_bytes` of the payload; the last segment has the remaining bytes.
 //!
 //! Invariant: the bytes of all segments are the payload once and the headers once for each.
 
@@ -30,7 +30,7 @@ pub struct MergeNote {
     pub transport_at: Option<usize>,
 }
 
-/// The packets on the wire that a merged one stands for.
+/// The packets on the wire that a merged packet represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSegments {
     count: usize,
@@ -44,7 +44,7 @@ pub struct PacketSegments {
     ip_at: [usize; MAX_IP_DEPTH],
 }
 
-/// Some of the packets that a merged one stands for.
+/// Some of the packets that a merged packet represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectedSegments {
     pub count: u16,
@@ -117,7 +117,7 @@ impl PacketSegments {
         SelectedSegments { count: clamp_to_u16(self.count), has_last: true }
     }
 
-    /// Makes a packet, which was read from the merged frame, stand for the chosen segments.
+    /// Changes a packet that was read from the merged frame, so that it represents the chosen segments.
     pub fn apply_segments(&self, chosen: SelectedSegments, packet: &mut PacketInfo) {
         packet.flags |= flags::MERGED_FLAG;
         packet.segments = chosen.count;
@@ -138,7 +138,7 @@ impl PacketSegments {
     }
 
     fn bytes_of(&self, chosen: SelectedSegments, headers: usize) -> usize {
-        // Only the last segment may be shorter, so the difference is taken off once.
+        // Only the last segment may be shorter, so the difference is subtracted once.
         let shorter = if chosen.has_last { self.count * self.longer - self.payload } else { 0 };
         usize::from(chosen.count) * (headers + self.longer) - shorter
     }
@@ -158,7 +158,7 @@ fn find_nested_ips(
             Layer3::V4(bytes) => (bytes, ip::read_ipv4(bytes, &mut packet).ok()?),
             Layer3::V6(bytes) => (bytes, ip::read_ipv6(bytes, &mut packet).ok()?),
         };
-        // A fragment was never merged with others: the kernel merges whole packets of one flow.
+        // A fragment was never merged: the kernel merges whole packets of one flow.
         let PacketPart::Whole = payload.part else { return None };
         let ip_at = offset_in(frame, header.bytes)?;
         *place = Some(NestedIp {

@@ -14,7 +14,7 @@ impl<'a> FrameSpan<'a> {
         self.bytes.len().saturating_add(self.missing)
     }
 
-    /// Takes the first `N` bytes off; `None`, and nothing is taken, if they are not all here.
+    /// Takes the first `N` bytes; returns `None` and takes nothing if there are fewer.
     #[inline]
     pub(super) fn take_array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let head = self.bytes.first_chunk()?;

@@ -4,7 +4,7 @@
 //! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All other frames are handed up with their
 //! first bytes, for the [`FrameParser`](super::FrameParser).
 //!
-//! Invariant: a record and the frame it was made of give the same packet.
+//! Invariant: a record and the frame from which it was made give the same packet.
 
 use super::{clamp_length, ipv4_mapped};
 use crate::{PacketInfo, flags};
@@ -12,7 +12,7 @@ use crate::{PacketInfo, flags};
 /// Bytes of a record of IPv4; of one of IPv6.
 pub const RECORD_LENGTHS: [usize; 2] = [40, 64];
 
-/// Bytes in front of the addresses. Numbers are in the machine's own order.
+/// Bytes before the addresses. Numbers are in the machine's own order.
 const RECORD_HEAD_BYTES: usize = 32;
 
 /// Reads the packet of a record. `full_len` and `at_ns` stand beside it in the ring. Returns false if it is no record.

@@ -70,8 +70,8 @@ impl SimDecoder {
     /// Reads the header of a datagram, or of the first one of a stream; it states the length of the datagram.
     pub fn read_header(bytes: &[u8]) -> Result<SimDatagram, SimError> {
         let Some(header) = bytes.first_chunk::<HEADER>() else {
-            // On a stream, a header may be here in part. Bytes that can still become SIM
-            // are reported as cut, all others as wrong.
+            // On a stream, a part of the header may be missing. Bytes that can still become SIM are reported
+            // as truncated, all other bytes as wrong.
             if !bytes.starts_with(&SIM_DATAGRAM_MAGIC[..bytes.len().min(3)]) {
                 return Err(SimError::Magic);
             }
@@ -94,7 +94,7 @@ impl SimDecoder {
         })
     }
 
-    /// Reads one whole datagram. Items in front of an error have been given to `take_item`.
+    /// Reads one whole datagram. Items before an error have been given to `take_item`.
     pub fn decode_datagram(
         bytes: &[u8],
         take_item: &mut impl FnMut(SimItem),
@@ -127,7 +127,7 @@ fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimE
         }
         kind => return Err(SimError::Kind { index, kind }),
     };
-    // The whole item is here before any of it is read, so `take` below never finds too little.
+    // The whole item is available before any of it is read, so `take` below never finds too few bytes.
     let whole = rest.split_off(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
     Ok(match kind {
         kind if kind == item::PACKET_ITEM_LAYOUT.kind => SimItem::Event(decode_packet(whole, base_ns)),
@@ -141,8 +141,8 @@ fn ledger_values(bytes: &[u8]) -> usize {
     bytes.get(2..4).map_or(0, |count| usize::from(u16::from_be_bytes([count[0], count[1]])))
 }
 
-/// Takes the next bytes. Returns zeros if there are too few, which callers have excluded by checking the length of the whole
-/// item.
+/// Takes the next bytes. Returns zeros if there are too few, which callers have excluded by checking the
+/// length of the whole item.
 fn take_array<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let Some((head, behind)) = rest.split_first_chunk::<N>() else { return [0; N] };
     *rest = behind;
@@ -202,7 +202,7 @@ fn take_address(rest: &mut &[u8], is_ipv4: bool) -> [u8; 16] {
 }
 
 fn decode_ledger(whole: &[u8]) -> SimItem {
-    // Accounts are only ever added at the end, so `zip` reads as many as both ends know, whichever of them is newer.
+    // New accounts are only added at the end, so `zip` reads as many as both ends know, whichever end is newer.
     let mut rest = &whole[8..];
     let at_ns = u64::from_be_bytes(take_array(&mut rest));
     let mut ledger = MeterLedger::default();

@@ -16,7 +16,7 @@ pub struct SimOptions {
     pub exporter: u32,
     /// Greatest length of a datagram; at least 512, at most 65 535.
     pub datagram_bytes: usize,
-    /// Time for which an event waits for others to fill its datagram.
+    /// Time for which an event waits for further events to fill its datagram.
     pub flush_after: Nanos,
 }
 
@@ -41,7 +41,7 @@ pub struct SimEncoder {
 }
 
 impl SimEncoder {
-    /// An encoder whose first datagram has the numbers 0.
+    /// An encoder that gives its first datagram the numbers 0.
     pub fn new(options: SimOptions) -> Self {
         // A ledger is the longest item, and no item is split.
         let least = HEADER + item::LEDGER_ITEM_LAYOUT.length + 8 * LEDGER_ACCOUNTS.len();
@@ -182,8 +182,8 @@ impl SimEncoder {
     fn count_event(&mut self, packets: u64, bytes: u64) {
         self.items += 1;
         self.events += 1;
-        // The ledger counts every event as a record, but a new flow carries no packet:
-        // its packets come as events of their own.
+        // The ledger counts every event as a record, but the event of a new flow has no packet: its packets
+        // come as separate events.
         self.carried.add_records(CarriedRecords { records: 1, packets, bytes });
     }
 

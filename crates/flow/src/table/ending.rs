@@ -19,15 +19,15 @@ struct ExpiredSlots {
 }
 
 impl<H: MemoryHints> FlowTable<H> {
-    /// Reports everything that is due for a flow by a time. Returns whether the flow continues; if not, its slot still holds
-    /// its key.
+    /// Reports everything that is due for a flow by a time. Returns whether the flow continues; if not, its
+    /// slot still holds its key.
     pub(super) fn report_due(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         loop {
             let due = self.limits.flow_deadline(&self.hot[slot]);
             if due.at_ns > at_ns {
                 return true;
             }
-            // A report moves the deadline, so this ends: a part without packets has no end of its own, only the silence.
+            // A report moves the deadline, so this loop ends: a part without packets ends only by silence.
             self.report_part(slot, due.reason, outlet);
             if due.reason != EndReason::Active {
                 return false;
@@ -35,7 +35,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Handles expired timers, about `most` at most. Returns whether those were all.
+    /// Handles expired timers, at most about `most`. Returns whether there were no more.
     pub(super) fn run_timers(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         let mut left = most;
         while left > 0 {
@@ -52,7 +52,7 @@ impl<H: MemoryHints> FlowTable<H> {
         false
     }
 
-    /// Takes some slots whose timers have expired, and prefetches everything that will be touched of them.
+    /// Takes some slots with expired timers, and prefetches all their memory.
     fn take_expired(&mut self, now_ns: u64) -> ExpiredSlots {
         let mut expired = ExpiredSlots { slots: [NONE; EXPIRED_FLOWS_PER_BATCH], count: 0 };
         while expired.count < EXPIRED_FLOWS_PER_BATCH
@@ -88,8 +88,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Emits the last record of a flow that has ended and whose last part is empty, if its history is kept: see the module
-    /// there.
+    /// Emits the last record of an ended flow with an empty last part, if its history is kept: see the module there.
     pub(super) fn report_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         let hot = &self.hot[slot];
         let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_unreported(slot));
@@ -143,7 +142,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.release_slot(slot);
     }
 
-    /// Removes a flow whose timer has expired.
+    /// Removes a flow after its timer has expired.
     fn release_slot(&mut self, slot: usize) {
         // The hash comes from the key in the slot, so the slot is cleared last.
         let hash = self.keys.hash_words(self.hot[slot].key_words());

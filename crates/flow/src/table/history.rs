@@ -1,15 +1,15 @@
 //! History of the flows of a table at a meter of a group, see [`FlowHistory`].
 //!
-//! Parts of flows end at moments that all meters share: at multiples of the active timeout, shifted for each flow by its
-//! number. In each part, the packet of each direction with the smallest number is its landmark. The first packet after a
-//! silence of the flow is one too, and so is the last one before. So meters choose the same landmarks, except for packets
-//! around the moments at which parts end.
+//! Parts of flows end at moments that all meters share: at multiples of the active timeout, shifted for each
+//! flow by its number. In each part, the packet of each direction with the smallest number is its landmark.
+//! The last packet before a silence of the flow and the first packet after it are landmarks, too. So meters
+//! choose the same landmarks, except for packets around the moments at which parts end.
 //!
-//! A flow that has ended is kept for a little longer. A packet in that time may have come before the end at another meter,
-//! which then reports both together. So this meter does the same, with the packets that it followed before.
+//! An ended flow is kept a little longer. A packet in that time may have come before the end at another meter, which then
+//! reports both together. So this meter does the same, with the packets that it followed before.
 //!
-//! Every flow has a last record, even one without packets: a packet around the end of a part may be in that part here and in the
-//! next one at a meter that reported all of it.
+//! Every flow has a last record, even an empty one: a packet around the end of a part may be in that part
+//! here and in the next part at another meter.
 //!
 //! Invariant: between the packet from which a meter follows a flow and the end of its last record, no loss of the meter is
 //! known. After a loss it follows the flow from the next packet on, as if it had just started.
@@ -68,7 +68,7 @@ impl FlowHistories {
     pub(super) fn new<H: MemoryHints>(mark: RecordOriginMark, options: &TableOptions, slots: usize) -> Self {
         Self {
             mark,
-            // Never zero: `part_start` divides by it.
+            // The value is never zero: `part_start` divides by it.
             active: options.active.as_u64().max(1),
             idle: options.idle.as_u64(),
             begins_with_all: options.begins_with_all,
@@ -91,7 +91,7 @@ impl FlowHistories {
         self.slots.as_ptr().cast()
     }
 
-    /// Slots whose memory was touched.
+    /// Slots with touched memory.
     #[cfg(test)]
     pub(super) const fn touched_slots(&self) -> usize {
         self.slots.len()
@@ -108,7 +108,7 @@ impl FlowHistories {
     /// Time for which a flow is kept after its end.
     pub(super) const ENDED_FLOW_KEEP_TIME_NS: u64 = 1_000_000_000;
 
-    /// The memory it takes for a slot.
+    /// The memory that a slot takes.
     pub(super) const SLOT_BYTES: usize = size_of::<SlotHistory>();
 
     /// Returns the latest boundary between parts of the flow up to a time.
@@ -124,8 +124,8 @@ impl FlowHistories {
 
     /// Begins a flow in a slot with a packet.
     pub(super) fn begin_flow(&mut self, slot: usize, at_ns: u64) {
-        // Until one idle timeout after a gap, a packet may be of a flow that was already running. Such a flow
-        // has no first packet here: nobody saw the silence before it.
+        // Until one idle timeout after a gap, a packet may belong to a flow that was already running. The
+        // first packet of such a flow is unknown: no meter saw the silence before it.
         let is_strange = self.unsure_ns > 0 && at_ns < self.unsure_ns.saturating_add(self.idle);
         self.strange += usize::from(is_strange);
         self.slots[slot] = SlotHistory {
@@ -142,7 +142,7 @@ impl FlowHistories {
         self.slots[slot].awaits_first = [true; 2];
     }
 
-    /// Releases a slot whose flow left the table.
+    /// Releases a slot after its flow left the table.
     pub(super) fn end_flow(&mut self, slot: usize) {
         self.strange -= usize::from(std::mem::take(&mut self.slots[slot].strange_parts) > 0);
     }
@@ -172,7 +172,7 @@ impl FlowHistories {
         }
     }
 
-    /// Returns the number of flows of which other meters may know no landmark.
+    /// Returns the number of flows without a landmark that other meters may know.
     pub(super) const fn strange_flows(&self) -> usize {
         self.strange
     }
@@ -268,8 +268,8 @@ impl FlowHistories {
         };
     }
 
-    /// Adds the reported totals; returns the history for the record. `cut_ns`: the end of the part, if that is the reason for
-    /// the record.
+    /// Adds the reported totals; returns the history for the record. `cut_ns`: the end of the part, if that
+    /// is the reason for the record.
     pub(super) fn add_report(
         &mut self,
         slot: usize,
@@ -285,13 +285,13 @@ impl FlowHistories {
             history.directions[direction].reported =
                 history.directions[direction].reported.plus(half_totals(half));
         }
-        // Only a part that the meter followed from its beginning counts as seen whole.
+        // A part counts as complete only if the meter followed it from its beginning.
         let is_known = cut_ns.is_some_and(|cut_ns| cut_ns.saturating_sub(self.active) >= history.since_ns);
         if history.strange_parts > 0 && is_known {
             history.strange_parts -= 1;
             self.strange -= usize::from(history.strange_parts == 0);
         }
-        // If the flow was already running, earlier packets may be like those that the meter saw.
+        // If the flow was already running, earlier packets may be similar to packets that the meter saw.
         let since_ns = if history.strange_parts > 0 { history.since_ns } else { 0 };
         let mut directions = history.directions.map(|direction| direction.to_history(since_ns));
         history.is_end_told = matches!(record.end, EndReason::Idle | EndReason::EndOfFlow);

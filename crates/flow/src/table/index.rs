@@ -1,8 +1,8 @@
 //! The index of the flow table: hash -> slot, in buckets of one cache line.
 //!
-//! A flow is in its first bucket, or, if that was full, in its second; the first counts those that it sent away, so that a
-//! search mostly ends after one line. A full pair moves one flow of its sixteen to that one's other bucket. Buckets hold tags
-//! of the hash, never keys, so a match must be compared with the key.
+//! A flow is in its first bucket or, if that was full, in its second. The first bucket counts the flows that it sent to their
+//! second one, so that a search mostly ends after one cache line. If both buckets are full, one of their sixteen flows moves
+//! to its own other bucket. Buckets hold tags of the hash, never keys, so a match must be compared with the key.
 //!
 //! Invariant: a slot is in the index exactly once, in one of the two buckets of its flow's hash.
 
@@ -89,7 +89,7 @@ impl FlowIndex {
         self.buckets[self.second_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
-    /// Returns the slot for which `is_it` holds.
+    /// Returns the slot for which `is_it` returns true.
     pub(super) fn find_slot(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let first = &self.buckets[self.first_bucket(hash)];
         let found = first.find_slot(hash_tag(hash), &is_it);
@@ -99,7 +99,7 @@ impl FlowIndex {
         self.buckets[self.second_bucket(hash)].find_slot(hash_tag(hash), &is_it)
     }
 
-    /// Puts a slot in, unless both its buckets are full and no other flow can give way.
+    /// Puts a slot in, unless both its buckets are full and no other flow can move.
     pub(super) fn insert_slot(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) -> bool {
         let place = self.free_place(hash).or_else(|| self.make_room(hash, hash_of));
         if let Some(place) = place {
@@ -139,7 +139,7 @@ impl FlowIndex {
     #[cold]
     fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<IndexPosition> {
         // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place came
-        // at 92 %. The tags do not hold the whole hash, so that of the other flow is computed from its key.
+        // at 92 %. The tags do not hold the whole hash, so the hash of the moved flow is computed from its key.
         for bucket in [self.first_bucket(hash), self.second_bucket(hash)] {
             for lane in 0..PLACES_PER_BUCKET {
                 let slot = self.buckets[bucket].slots[lane];
@@ -170,8 +170,8 @@ impl FlowIndex {
         let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
-            // A counter that reached its end no longer knows how many there are. It stays, and searches go on to the second
-            // bucket.
+            // A counter at its maximum no longer knows the number of flows. It stays there, and searches
+            // continue in the second bucket.
             *sent_away -= u16::from(*sent_away != SATURATED_COUNT);
         }
         let bucket = &mut self.buckets[place.bucket];

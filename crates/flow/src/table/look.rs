@@ -16,7 +16,7 @@ pub(super) const STATE_BITS: u64 = 0xff;
 pub(super) const SHORT_KEY_KIND: u64 = 1 << 8;
 pub(super) const LONG_KEY_KIND: u64 = 2 << 8;
 pub(super) const KEY_KIND_BITS: u64 = SHORT_KEY_KIND | LONG_KEY_KIND;
-/// Bits of a digest: all but those of state and kind.
+/// Bits of a digest without the bits of state and kind.
 const DIGEST_BITS: u64 = !0xfff;
 /// VLAN identifiers have twelve bits.
 const VLAN_BITS: u16 = 0xfff;
@@ -27,7 +27,7 @@ pub(super) struct KeyLookup {
     /// The key; state is zero.
     pub(super) words: [u64; 2],
     pub(super) hash: u64,
-    /// Slot in which the flow probably is.
+    /// Slot that probably has the flow.
     pub(super) slot: u32,
     /// True if the packet goes from the upper end to the lower.
     pub(super) flipped: bool,
@@ -134,7 +134,8 @@ impl KeyMaker {
             source_port = 0;
             destination_port = 0;
         }
-        // An end is its address and port in one word. The lower one first, so both directions have the same key.
+        // An end is its address and port in one word. The lower one comes first, so that both directions have
+        // the same key.
         let from = u64::from(source) << 16 | source_port;
         let to = u64::from(destination) << 16 | destination_port;
         let flipped = self.biflow && from > to;

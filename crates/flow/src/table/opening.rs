@@ -62,7 +62,8 @@ impl<H: MemoryHints> FlowTable<H> {
         if self.index.insert_slot(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
             return Some(slot as usize);
         }
-        // A slot is free, but both buckets are full and none of their sixteen flows can move: only one of these can give way.
+        // A slot is free, but both buckets are full and none of their sixteen flows can move: one of these
+        // sixteen flows must make room.
         let silent = self.index.neighbour_slots(hash).min_by_key(|&slot| self.hot[slot as usize].last_ns());
         let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
         if let Some(other) = evicted {
@@ -84,7 +85,8 @@ impl<H: MemoryHints> FlowTable<H> {
         self.cold.resize(after, ColdSlot::default());
         self.wheel.resize_slots(after);
         self.histories.iter_mut().for_each(|histories| histories.resize_slots(after));
-        // `free` is a stack, so in reverse order the lowest is taken first and memory is touched from its start on.
+        // `free` is a stack: in reverse order, the lowest slot is taken first and memory is touched
+        // from its start on.
         self.free.extend((before..after).rev().map(slot_number));
         after > before
     }
@@ -100,7 +102,8 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Returns the flow that has been silent longest, among those whose timers wait for silence and expire first.
+    /// Returns the flow that has been silent longest, among the flows with timers that wait for
+    /// silence and expire first.
     fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..MAX_FLOWS_EXAMINED {
@@ -133,7 +136,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if is_other { other } else { one }
     }
 
-    /// Prefetches the next candidate: mostly the one whose timer was set next.
+    /// Prefetches the next candidate: mostly the flow with the timer that was set next.
     fn prefetch_next(&self, slot: u32) {
         if let Some(hot) = self.hot.get(self.wheel.next_slot(slot) as usize) {
             H::prefetch(hot);
@@ -142,7 +145,7 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     fn evict_flow(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
-        // A flow whose last part is empty loses nothing, so it does not count as evicted.
+        // A flow with an empty last part loses nothing, so it does not count as evicted.
         if self.report_part(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
         }

@@ -25,7 +25,7 @@ pub struct TableOptions {
     pub tunnel_in_key: bool,
     /// Secret of the table's hash: random, new for every process.
     pub hash_key: [u64; 2],
-    /// Key of the flows' numbers: the same at all meters whose numbers shall agree.
+    /// Key of the flows' numbers: meters with the same key number flows alike.
     pub flow_id_key: [u64; 2],
     /// Sampling interval of the packets that are given to the table; for the records only.
     pub sampling: u32,
@@ -41,7 +41,7 @@ pub struct TableOptions {
 /// Behaviour of a new flow at a full table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It ends the one that has been silent longest.
+    /// The table ends the flow that has been silent longest.
     #[default]
     Evict,
     /// Its packets are counted as untracked.

@@ -1,4 +1,4 @@
-//! The memory of a flow, in three parts by how often they are touched.
+//! The memory of a flow, in three parts by how often packets touch them.
 //!
 //! [`HotSlot`] is one cache line, and a packet of a known flow touches nothing else. [`ColdSlot`] is written when a flow opens
 //! and read when it is reported. [`RarelyUsedCounts`] holds values that most flows lack: addresses around a tunnel, and counts too
@@ -20,7 +20,7 @@ pub(super) const FLIPPED_STATE: u64 = 1;
 pub(super) const ENDED_STATE: u64 = 2;
 /// [`RarelyUsedCounts`] holds something of this flow.
 pub(super) const HAS_RARE_STATE: u64 = 4;
-/// FIN was seen from the source; the next bit: from the destination.
+/// The source has sent FIN; the next bit: the destination has.
 const FIN: u64 = 8;
 const BOTH_FIN_BITS: u64 = FIN | FIN << 1;
 /// A packet of this part may have been several on the wire.
@@ -41,7 +41,7 @@ pub(super) struct HotSlot {
     pub(super) words: [u64; 2],
     /// Time of the first packet of this part.
     pub(super) start: u64,
-    /// Last packet; kept from part to part.
+    /// Time of the last packet; kept from part to part.
     pub(super) last: [u64; 2],
     bytes: [u32; 2],
     frame_bytes: [u32; 2],
@@ -68,8 +68,8 @@ pub(super) struct ColdSlot {
     tos: u8,
 }
 
-/// The rarely used part of a flow; see the module documentation. Packets, bytes, bytes of frames by direction; then the outer
-/// addresses.
+/// The rarely used part of a flow; see the module documentation. Packets, bytes, bytes of frames by
+/// direction; then the outer addresses.
 pub(super) type RarelyUsedCounts = [u64; 10];
 const WIDE_COUNTS: usize = 6;
 
@@ -96,7 +96,7 @@ impl HotSlot {
         Self {
             words: [look.words[0], look.words[1] | flipped],
             start: at_ns,
-            // The other direction has none yet; `last` takes the greater of the two.
+            // The other direction has no packet yet; `last` takes the greater of the two.
             last: [at_ns, 0],
             ..Self::FREE_SLOT
         }
@@ -133,7 +133,7 @@ impl HotSlot {
         if self.last[0] > self.last[1] { self.last[0] } else { self.last[1] }
     }
 
-    /// Moves an empty part to a time to which the clock was set back.
+    /// Moves an empty part to the time to which the clock was set back.
     pub(super) fn set_back(&mut self, now_ns: u64) {
         self.start = self.start.min(now_ns);
         self.last = self.last.map(|last_ns| last_ns.min(now_ns));
@@ -163,7 +163,8 @@ impl HotSlot {
         let packets = self.packets[direction].wrapping_add(packet.packet_count());
         let bytes = self.bytes[direction].wrapping_add(packet.bytes);
         let frame_bytes = self.frame_bytes[direction].wrapping_add(packet.frame_bytes);
-        // A sum below what was added has wrapped. With `|` all three are one branch, which every packet takes.
+        // A sum smaller than the added value has wrapped. With `|` all three checks are one branch, which
+        // every packet takes.
         let packets_wrapped = packets < packet.packet_count();
         let bytes_wrapped = bytes < packet.bytes;
         let frame_bytes_wrapped = frame_bytes < packet.frame_bytes;

@@ -1,4 +1,4 @@
-//! Handles a clock that is set back: the table ends the parts of its flows, and the flows go on at the new time.
+//! Handles a clock that is set back: the table ends the parts of its flows, and the flows continue at the new time.
 
 use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
 use crate::record::EndReason;
@@ -17,8 +17,7 @@ impl<H: MemoryHints> FlowTable<H> {
             histories.record_table_clock_set_back(before_ns, now_ns);
         }
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
-        // Timers of the old time must be gone before the wheel turns back: their
-        // ticks lie far ahead of the new time.
+        // Old timers must be removed before the wheel turns back: their ticks lie far ahead of the new time.
         for &slot in &held {
             self.wheel.clear_timer(slot_number(slot));
         }
@@ -33,7 +32,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Reports what a flow had before the clock was set back to this time. It goes on from there.
+    /// Reports the counts of a flow from before the clock was set back to this time. The flow continues from there.
     pub(super) fn record_flow_clock_set_back(
         &mut self,
         slot: usize,

@@ -1,11 +1,11 @@
 //! Timers: which flows to look at when.
 //!
-//! The wheel consists of ticks, each a ring of slots in the order in which they were set. A timer is set once and left alone
+//! The wheel consists of ticks, each a ring of slots in the order in which they were set. A timer is set once and stays
 //! while packets move the end of its flow; when it expires, the end is computed again. So a packet costs nothing here, and a
-//! flow one look per timeout. A timer beyond the end of the wheel expires at its end.
+//! flow costs one check per timeout. A timer beyond the end of the wheel expires at its end.
 //!
-//! Every tick has two rings: one of flows that may be silent by then, and one of flows that continue and whose part ends. So
-//! a table that needs room does not search among busy flows.
+//! Every tick has two rings: one of flows that may be silent by then, and one of continuing flows that reach
+//! the end of a part. So a table that needs room does not search among busy flows.
 //!
 //! Invariant: a set slot is in exactly one ring, of a tick that has not been passed.
 
@@ -34,7 +34,7 @@ pub(super) struct DueTimer {
     pub(super) tick: u64,
 }
 
-/// Tick for which a timer is to be set, and the event it waits for.
+/// Tick for which a timer is set, and the event that it waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimerSetting {
     pub(super) tick: u64,
@@ -55,7 +55,7 @@ struct FlowTimer {
 #[derive(Debug)]
 pub(super) struct TimerWheel {
     timers: Vec<FlowTimer>,
-    /// The first slot of each ring: first those of silence, then those of parts.
+    /// The first slot of each ring: first the rings of silence, then the rings of parts.
     rings: Vec<u32>,
     /// A bit for every ring that is not empty.
     busy: Vec<u64>,
@@ -70,7 +70,7 @@ pub(super) const fn tick_at(at_ns: u64) -> u64 {
     at_ns >> TICK_BITS
 }
 
-/// Returns the first tick at which a time has surely come.
+/// Returns the first tick at which a time has certainly passed.
 pub(super) const fn tick_after(at_ns: u64) -> u64 {
     tick_at(at_ns) + 1
 }
@@ -79,8 +79,8 @@ impl TimerWheel {
     /// A wheel for up to `capacity` slots, and times up to `furthest_ns` ahead. [`resize_slots`](Self::resize_slots) makes the timers.
     #[expect(clippy::cast_possible_truncation, reason = "at most `LONGEST` ticks")]
     pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
-        // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy` holds rings of one
-        // kind only.
+        // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy`
+        // holds rings of one kind only.
         let ticks = (tick_at(furthest_ns) + 3).clamp(64, MAX_WHEEL_TICKS).next_power_of_two();
         let size = 2 * ticks as usize;
         Self {
@@ -114,8 +114,8 @@ impl TimerWheel {
 
     /// Sets the timer of a slot that has none.
     pub(super) fn set_timer(&mut self, slot: u32, tick: u64, wait: TimerReason) {
-        // A tick that has been passed must not be used: its ring is looked at again only after a whole turn of the wheel. Nor a
-        // tick a whole turn ahead: its ring is that of the tick just passed.
+        // A tick that has been passed must not be used: its ring is checked again only after a whole turn of the wheel. A tick
+        // a whole turn ahead must not be used either: it has the ring of the tick just passed.
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
         let tick = if wait == TimerReason::Part { tick | PART_TIMER_BIT } else { tick };
         let ring = self.ring_index(tick);
@@ -125,7 +125,7 @@ impl TimerWheel {
             self.rings[ring] = slot;
             self.busy[ring / 64] |= 1 << (ring % 64);
         } else {
-            // The end of the ring is in front of its first slot: timers of a tick expire in the order in which they were set.
+            // The end of the ring is before its first slot: timers of a tick expire in the order in which they were set.
             let last = self.timers[first as usize].previous;
             self.timers[first as usize].previous = slot;
             self.timers[last as usize].next = slot;
@@ -169,7 +169,7 @@ impl TimerWheel {
             .filter_map(|wait| self.earliest_timer_of(wait, words));
         match both.min_by_key(|due| due.tick) {
             Some(due) if due.tick <= tick => {
-                // The tick itself is not passed yet: others of it may follow.
+                // The tick itself is not passed yet: further timers of it may follow.
                 self.passed = due.tick - 1;
                 self.clear_timer(due.slot);
                 Some(due.slot)
@@ -214,7 +214,7 @@ impl TimerWheel {
         (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// Returns the slot whose timer was set after this one's in the same tick: it is looked at soon.
+    /// Returns the slot with the timer that was set next in the same tick: the table reads it soon.
     pub(super) fn next_slot(&self, slot: u32) -> u32 {
         self.timers[slot as usize].next
     }

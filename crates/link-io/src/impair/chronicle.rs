@@ -82,7 +82,7 @@ impl FrameWitness for ImpairmentLog {
         counts.held += u64::from(deeds.held_for > 0);
         counts.delayed += u64::from(deeds.is_delayed);
         counts.corrupted += u64::from(deeds.corrupted.is_some());
-        // Most frames pass untouched; with a line for each of them the file would grow as fast as the traffic.
+        // Most frames pass untouched; with a line for each of them, the file would grow as fast as the traffic.
         let is_untouched =
             *deeds == FrameActions { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameActions::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
@@ -90,7 +90,7 @@ impl FrameWitness for ImpairmentLog {
             let fcs = u32::from_le_bytes(checksum::fcs(bytes));
             let entry =
                 TruthLogEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
-            // Never waits: a delay added here would be one that the plan did not order.
+            // It never waits: it would add a delay that the plan did not order.
             self.untold += u64::from(file.try_send(entry).is_err());
         }
     }
@@ -182,12 +182,12 @@ pub struct TruthFile {
 }
 
 impl TruthFile {
-    /// Creates the file with `header` as its first line. `offset` is the difference between the wall clock and the monotonic
-    /// clock.
+    /// Creates the file with `header` as its first line. `offset` is the difference between the wall clock
+    /// and the monotonic clock.
     pub fn create_with_header(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
         let mut file =
             create_log_file(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        // Bounded: a slow disk costs lines of the file, and no memory.
+        // The queue is bounded: a slow disk costs lines of the file, and no memory.
         let (entries, taken) = bounded(TRUTH_QUEUE_SLOTS);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())

@@ -1,8 +1,8 @@
 //! Runs an impairer on the frames of a tap and publishes its counters for other threads.
 //!
-//! Delays count from the moment at which the kernel stamped a frame's arrival. So the time that the tap needs to notice the
-//! frame is no part of them, unless it notices the frame after its due time. All lateness, in the ring before the tap and in
-//! the one behind it, is in the lateness that the lane measures.
+//! Delays count from the moment at which the kernel stamped a frame's arrival. So the time that the tap needs
+//! to notice the frame is no part of them, unless it notices the frame after its due time. The lateness that
+//! the lane measures includes the time in the rings before and after the tap.
 
 use super::chronicle::{ImpairCounts, ImpairmentLog, TruthFile};
 use packetrig_link::{DepartureLateness, FaultPlan, FrameImpairer, FrameTreatment};
@@ -58,7 +58,8 @@ impl AccountCell {
             *untold,
         ];
         for (place, number) in self.0.iter().zip(numbers) {
-            // Relaxed: each number is right by itself, and no reader combines two of them before the thread has ended.
+            // Relaxed order is enough: each number is right by itself, and no reader combines two of them
+            // before the thread has ended.
             place.store(number, Ordering::Relaxed);
         }
     }
@@ -143,7 +144,7 @@ impl FrameTreatment for ImpairTreatment {
     }
 
     fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
-        // Frames that are held back have no due time, so they count as due now.
+        // Delayed frames have no due time, so they count as due now.
         self.impairer.flush_frames(clock::monotonic_ns(), out);
     }
 

@@ -27,7 +27,7 @@ pub enum LogFinding {
     },
     /// No file ever had this number.
     Skipped { file: u64 },
-    /// The bytes of a file differ from those that were written, although the number of frames is the same.
+    /// The bytes of a file differ from the written bytes, although the number of frames is the same.
     Changed { file: u64 },
     /// A line of the index does not match its checksum or cannot be parsed.
     IndexDamaged {
@@ -118,9 +118,9 @@ pub enum LogDoubt {
 }
 
 impl LogCheck {
-    /// Copies that left the tap and are not in the log, by direction. `None` if either side does not know, or if the tap's
-    /// counters are not about the same copies ([`LogCheck::find_doubt`]). Without trailers the log does not know directions, so
-    /// only their sum is known ([`LogCheck::lost_in_all`]).
+    /// Copies that left the tap and are not in the log, by direction. `None` if the tap or the log does not know the number, or
+    /// if the tap's counters are not about the same copies ([`LogCheck::find_doubt`]). Without trailers the log does not know
+    /// directions, so only their sum is known ([`LogCheck::lost_in_all`]).
     pub fn lost_copies(&self) -> [Option<u64>; 2] {
         [self.lost_in_direction(0), self.lost_in_direction(1)]
     }
@@ -135,8 +135,8 @@ impl LogCheck {
         Some(mirrored.saturating_sub(self.numbers_in(direction).seen))
     }
 
-    /// Mirrored copies of both directions that the log has not written, from frame counts. Frames that the logger dropped count,
-    /// too.
+    /// Mirrored copies of both directions that the log has not written, from frame counts. Frames that the
+    /// logger dropped count, too.
     pub fn lost_in_all(&self) -> Option<u64> {
         if self.tap_restarts() > 0 {
             return None;
@@ -185,7 +185,7 @@ impl LogCheck {
         Some(there.mirrored? + back.mirrored?)
     }
 
-    /// True if something is known to be missing.
+    /// True if some frames are known to be missing.
     pub fn is_incomplete(&self) -> bool {
         let numbered = self.numbers.iter().flatten();
         let gaps: u64 = numbered.map(|numbered| numbered.missing + numbered.absent).sum();
@@ -201,7 +201,7 @@ impl LogCheck {
 
 /// Checks the log in a directory; `tap` is the JSON that `packetrig tap` printed.
 pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
-    // Checked before and after reading: a partial line that a running log is writing is not damage.
+    // The state is checked before and after reading: a partial line that a running log is writing is not damage.
     let was_held = is_log_running(directory);
     let content = IndexContent::read_index(directory)?;
     if content.entries.is_empty() && content.damaged.is_empty() {
@@ -242,7 +242,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
     let mut before: TapNumbers = [None; 2];
     for entry in &known {
         match there.iter().find(|(number, _)| *number == entry.file) {
-            // This file was never created, because the disk was full: its frames are counted among those that the disk lost.
+            // This file was never created, because the disk was full: its frames count as lost to the disk.
             None if entry.frames == 0 && entry.size == 0 => {}
             None => checked.findings.push(LogFinding::Gone { file: entry.file }),
             Some((_, path)) => compare_file(entry, path, before, &mut checked),

@@ -101,8 +101,8 @@ pub struct FileEntry {
     /// Number of the first frame, from 0, over all frames in files since the log's first run.
     pub first_frame: u64,
     pub frames: u64,
-    /// Bytes of the frames that were meant for the file, FCS included. For a repaired file: bytes of the frames that are in
-    /// it.
+    /// Bytes of the frames that were meant for the file, FCS included. For a repaired file: bytes of the
+    /// frames that are in it.
     pub frame_bytes: u64,
     pub size: u64,
     /// CRC-32 of the file's bytes; absent in an index of an older version.
@@ -193,7 +193,7 @@ fn verify_line_checksum(line: &[u8]) -> Option<Result<&[u8], String>> {
     let at =
         line.windows(CHECKSUM_SEPARATOR.len()).rposition(|part| part == CHECKSUM_SEPARATOR.as_bytes())?;
     let (said, rest) = (&line[at + CHECKSUM_SEPARATOR.len()..], &line[..at]);
-    // Compared as text, so that no other spelling of the same number passes.
+    // The numbers are compared as text, so that no other spelling of the same number passes.
     let is_right = said == checksum_and_line_end(rest).as_bytes();
     Some(if is_right { Ok(line) } else { Err("its checksum is wrong".to_owned()) })
 }
@@ -216,11 +216,12 @@ impl LogIndex {
         }
     }
 
-    /// Writes the index anew and keeps it open.
+    /// Writes the whole index again and keeps it open.
     pub fn create_with_entries(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
         let path = directory.join(INDEX_FILE_NAME);
         let text: String = entries.iter().map(entry_line).collect();
-        // Written beside and renamed: a crash here leaves the old index, never half of the new one.
+        // The index is written to a second file and renamed: a crash here leaves the old index, never half of
+        // the new one.
         private_files::replace_file(&path, text).map_err(file_error("write", &path))?;
         let file = OpenOptions::new().append(true).open(&path).map_err(file_error("open", &path))?;
         Ok(Self { path, file, unwritten: String::new() })
@@ -244,8 +245,8 @@ impl LogIndex {
         let written = self.file.write_all(self.unwritten.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
             (Ok(()), _) => self.unwritten.clear(),
-            // Removes a partial line, so that all of it can be written later. If that fails, too, a broken line stays, which
-            // `packetrig log` reports when it reads the index.
+            // Removes a partial line, so that the whole line can be written later. If this fails, too, a
+            // broken line stays, and `packetrig log` reports it when it reads the index.
             (Err(_), Ok(before)) => drop(self.file.set_len(before)),
             (Err(_), Err(_)) => {}
         }

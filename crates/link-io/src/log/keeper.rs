@@ -1,5 +1,5 @@
-//! Keeps the files of a log: enters each in the index, removes files beyond the limits, and applies the policy for a full
-//! disk.
+//! Keeps the files of a log: enters each in the index, removes files beyond the limits, and applies the
+//! policy for a full disk.
 
 use super::index::{FileEntry, IndexEntry, LogIndex, LoggedDirection, RemovalReason};
 use super::{Error, INDEX_FILE_NAME, file_error, list_files, survey, survey_file};
@@ -85,7 +85,7 @@ impl LogKeeper {
             numbers: state.numbers,
             direction: source.direction,
         };
-        // Removed files become one sum, so that the index does not grow with the age of the log.
+        // All removed files become one sum, so that the index does not grow with the age of the log.
         let before = (state.gone.files > 0).then_some(IndexEntry::Before {
             last_file: state.gone.last_file,
             files: state.gone.files,
@@ -137,10 +137,10 @@ impl LogKeeper {
 
     fn exceeded_limit(&self) -> Option<ExceededLimit> {
         let stored = StoredAmounts {
-            // The file being written counts with its full size: otherwise the total would pass the limit while the
-            // file grows.
+            // The file being written counts with its full size: otherwise the total would pass the limit
+            // while the file grows.
             bytes: self.total_size().saturating_add(self.retention.file),
-            // By the end of the file, because its last frame must be old enough, too.
+            // The end of the file decides, because its last frame must be old enough, too.
             oldest_ns: self.files.front().map(|file| file.span_ns.1),
             now_ns: clock::wall_clock_ns(),
         };
@@ -308,9 +308,9 @@ impl IndexedFiles {
         let unknown = list_files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
         let mut mended = 0;
         for (number, path) in unknown {
-            // Removed from the index but still on the disk: delete it. The entry of a removal is written after the file is
-            // gone, but a failed removal still leaves one. Files up to the last removed number are never entered again, so
-            // that no frame counts twice.
+            // The file was removed from the index but is still on the disk: delete it. The entry of a removal
+            // is written after the file is gone, but a failed removal still leaves one. Files up to the last
+            // removed number are never entered again, so that no frame counts twice.
             if number <= self.gone.last_file {
                 fs::remove_file(&path).map_err(file_error("remove", &path))?;
                 continue;
@@ -326,8 +326,8 @@ impl IndexedFiles {
     fn rebuild_file_entry(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
         let found = survey_file(path, self.numbers)?;
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-        // A partial record at the end would stop every reader there. A compressed file is left as it is: each block is a
-        // separate zstd frame, and readers get everything up to the last whole one.
+        // A partial record at the end would stop every reader there. A compressed file is left as it is: each
+        // block is a separate zstd frame, and readers get all data up to the last whole frame.
         let is_to_be_cut = found.is_cut && !is_compressed;
         if is_to_be_cut {
             let file = OpenOptions::new().write(true).open(path).map_err(file_error("repair", path))?;
@@ -344,7 +344,7 @@ impl IndexedFiles {
             frame_bytes: found.frame_bytes,
             size,
             crc32: Some(crc32),
-            // The times of the file are lost with its process; those of its frames come closest.
+            // The process that knew the times of the file is dead; the times of its frames are the closest values.
             span_ns: found.arrivals_ns.unwrap_or_default(),
             arrivals_ns: found.arrivals_ns,
             numbers: found.numbers,

@@ -47,7 +47,8 @@ impl LogFollower {
 
     /// Reads new lines of the index and returns the present summary.
     pub fn read_summary(&mut self) -> Result<&LogSummary, Error> {
-        // Asked before and after the reading: a log that ends or begins meanwhile must not look as if it had been killed.
+        // This is asked before and after the reading: a log that ends or begins meanwhile must not look as if
+        // it had been killed.
         let was_held = is_log_running(&self.directory);
         self.read_new_lines()?;
         self.summary.is_growing = was_held || is_log_running(&self.directory);
@@ -70,7 +71,7 @@ impl LogFollower {
             let mut line = line.map_err(file_error("read", &path))?;
             // `split` takes the end of the line away, and `read` counts all bytes of the file.
             line.push(b'\n');
-            // A partial line is being written, or was left by a crash.
+            // A partial line is still being written, or a crash left it.
             if self.read + line.len() as u64 > now.len() {
                 break;
             }

@@ -20,7 +20,7 @@ pub struct LogFileSurvey {
     pub frame_bytes: u64,
     /// Arrival times of the first and the last frame, nanoseconds since 1970.
     pub arrivals_ns: Option<(u64, u64)>,
-    /// Trailer numbers of a tap, continued from those before the file.
+    /// Trailer numbers of a tap, continued from earlier files.
     pub numbers: TapNumbers,
     /// Bytes up to the end of the last complete record.
     pub whole: u64,
@@ -133,8 +133,8 @@ impl FileReading {
                     let first = self.found.arrivals_ns.map_or(at_ns, |(first, _)| first);
                     self.found.arrivals_ns = Some((first, at_ns));
                 }
-                // The trailer is at the end of a frame. A frame that was cut by a snap length has none, whatever its last
-                // bytes are.
+                // The trailer is at the end of a frame. A frame that was cut by a snap length has none,
+                // whatever its last bytes are.
                 if let Some((_, trailer)) = trailer::split_trailer(record.bytes).filter(|_| !record.is_cut())
                 {
                     self.counter.count_trailer(&trailer);

@@ -117,7 +117,7 @@ impl CaptureReader {
             let Self { packet, last_ns, .. } = self;
             let step = open.packets.next_packet(&mut |record| {
                 packet.copy_record(record);
-                // Simple packet blocks of pcapng have no time: they get that of the packet before them.
+                // Simple packet blocks of pcapng have no time: they get the time of the packet before them.
                 *last_ns = record.at_ns.unwrap_or(*last_ns);
             });
             let ending = match step {

@@ -46,7 +46,7 @@ pub(super) struct MergedFile {
 impl MergedFile {
     pub(super) fn create_partial(path: &Path, report: &MergeReport) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
-        // In the same directory, because a rename works only within one file system.
+        // The draft is in the same directory, because a rename works only within one file system.
         name.push(".part");
         let partial = PathBuf::from(name);
         let out =
@@ -118,7 +118,7 @@ impl MergedFile {
         let description =
             if is_all { "in all captures".into() } else { format!("only in {}", names.join(", ")) };
         write_block(&mut self.bytes, INTERFACE_BLOCK, |body| {
-            // A snap length of 0 means "no limit" in pcapng: the captures may have had different ones.
+            // A snap length of 0 means "no limit" in pcapng: the captures may have different snap lengths.
             write_words(body, &[packet.packet.link_type.into(), 0]);
             write_option(body, NAME_OPTION, names.join("+").as_bytes());
             write_option(body, DESCRIPTION_OPTION, description.as_bytes());
@@ -148,7 +148,7 @@ impl MergedFile {
 /// Removes the partial file if the merge ended with an error.
 impl Drop for MergedFile {
     fn drop(&mut self) {
-        // After `finish_file` there is no such file.
+        // After `finish_file` this file does not exist.
         drop(std::fs::remove_file(&self.partial));
     }
 }

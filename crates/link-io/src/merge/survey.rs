@@ -5,7 +5,8 @@ use super::input::CaptureReader;
 use packetrig_link::merge::{PacketContent, PacketSample};
 use std::path::PathBuf;
 
-/// Number of packets with which clocks are compared. In an hour that is one each 55 ms, enough to follow any clock.
+/// Number of packets with which clocks are compared. Over an hour, this is one packet every 55 ms, enough
+/// to follow any clock.
 const CLOCK_SAMPLE_PACKETS: usize = 1 << 16;
 
 #[derive(Debug)]

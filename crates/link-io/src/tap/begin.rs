@@ -60,8 +60,8 @@ impl RunningTap {
         let mut guard = TapGuard::new(files, held)?;
         // A tap that died may have left pinned programs, which would be in the way.
         PinnedForwarding::remove_pins(guard.files.pins())?;
-        // Saved before anything is forwarded: if this process is killed at the next line, `tap stop` still finds the
-        // interfaces and restores them.
+        // The changes are saved before any frame is forwarded: if this process is killed at the next line,
+        // `tap stop` still finds the interfaces and restores them.
         let mut state = initial_state(spec, name, &choice, &guard.held);
         guard.save_state(&mut state)?;
         let started = start_forwarding(spec, &choice, &mut guard, treatments)?;
@@ -71,8 +71,8 @@ impl RunningTap {
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
         guard.save_state(&mut state)?;
-        // From here on the tap's own file records the changes. With two files, a run that is started on an interface after
-        // this process was killed would restore the interface under the forwarding that goes on.
+        // From here on the tap's own file records the changes. With two files, there would be a danger: after
+        // this process was killed, a run on an interface would restore it while the kernel still forwards.
         if !state.fail_closed {
             guard.held.iter_all_mut().try_for_each(TapHold::delete_saved_settings)?;
         }
@@ -85,7 +85,7 @@ impl RunningTap {
             }
             _ => None,
         };
-        // Best effort: without the log, a run beside this tap does not know the tap's losses.
+        // An error is ignored: without the log, a run beside this tap does not know the tap's losses.
         let losses = match &started.plane {
             TapPlane::Process(_) => TapLossLog::begin_log(&state.name, now).ok(),
             TapPlane::Kernel(_) => None,
@@ -117,8 +117,8 @@ fn prepare_interfaces(spec: &TapSpec) -> Result<HeldInterfaces, Error> {
     Ok(held)
 }
 
-/// Starts the forwarding with the chosen back end. Falls back to this process if the kernel refuses and the user does not
-/// insist.
+/// Starts the forwarding with the chosen back end. Falls back to this process if the kernel refuses and the
+/// user does not insist.
 fn start_forwarding(
     spec: &TapSpec,
     choice: &TapBackEndChoice,
@@ -158,7 +158,7 @@ fn check_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let there = find_taps(None)?.into_iter().find(|found| found.state.name == name);
     match there {
         Some(found) if found.is_forwarding() => Err(TapRefusal::Taken(name.to_owned()).into()),
-        // A dead tap whose forwarding has ended: restores its interfaces before they are taken again.
+        // A dead tap no longer forwards: its interfaces are restored before a new tap takes them.
         Some(found) => found.end_tap().map(drop),
         None => Ok(()),
     }
@@ -168,7 +168,7 @@ fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
     let first = &held.sides[0];
     let space = first.netns.inode()?;
     for held in held.iter_all() {
-        // One namespace may have several names, but only one inode.
+        // One namespace may have several names, but it has only one inode.
         if held.netns.inode()? != space {
             return Err(TapRefusal::Apart(first.location.to_string(), held.location.to_string()).into());
         }

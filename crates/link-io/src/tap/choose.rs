@@ -1,5 +1,5 @@
-//! Chooses the back end of a tap, and gives the reason: the kernel if both interfaces and all mirrors can do it, else this
-//! process.
+//! Chooses the back end of a tap, and gives the reason: the kernel if both interfaces and all mirrors can do
+//! it, else this process.
 
 use super::{TapRefusal, TapSpec};
 use crate::Error;
@@ -55,14 +55,15 @@ pub(super) struct TapAbilities {
     pub(super) features: Vec<(String, XdpFeatures)>,
     /// True if frames get a treatment on their way.
     pub(super) is_treated: bool,
-    /// A side that is a virtual cable, whose station leaves checksums to a card that does not exist. The kernel's programs cannot complete them.
+    /// A side that is a virtual cable: its station leaves checksums to a card that does not exist. The kernel's programs cannot complete them.
     pub(super) cable: Option<String>,
 }
 
 impl TapAbilities {
     pub(super) fn query_interfaces(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
         let features = links.iter().map(|link| {
-            // No answer counts as no feature: kernels before 6.3 report none, and the packet back end works everywhere.
+            // A kernel without an answer counts as a kernel without the feature: kernels before 6.3 report
+            // none, and the packet back end works everywhere.
             let features = xdp_features(netns, link.index).unwrap_or_default();
             (link.name.clone(), features)
         });
@@ -109,8 +110,8 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndC
     }
     // The list has the two sides first, then the mirrors. Mirrors need not receive frames.
     let sides = &abilities.features[..2];
-    // In the generic path all clones of a frame share its bytes. A trailer or a new address for one copy would change the
-    // other copies and the forwarded frame (decision 0013).
+    // In the generic path, all clones of a frame share its bytes. A trailer or a new address for one copy
+    // would also change the other copies and the forwarded frame (decision 0013).
     let not_native = sides.iter().find(|(_, features)| !(features.native && features.redirect));
     let takes_none = abilities.features.iter().find(|(_, features)| !features.transmit);
     match not_native {
@@ -122,7 +123,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndC
                     runs an XDP program)"
             )),
         },
-        // Without copies no two frames share bytes.
+        // Without copies, no two frames share bytes.
         Some((name, _)) if spec.mirrors.is_empty() => {
             let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
             Ok(TapBackEndChoice::use_xdp(false, why))

@@ -1,5 +1,5 @@
-//! Makes a copy for a mirror in user space: cut, with a trailer, with a new destination. The copies are equal to those of
-//! `bpf/tap.bpf.c`; a test of the whole program compares both.
+//! Makes a copy for a mirror in user space: truncated, with a trailer, with a new destination. The copies
+//! equal the copies of `bpf/tap.bpf.c`; a test of the whole program compares both.
 
 use packetrig_sys::link::Mac;
 use packetrig_wire::trailer::{self, TapTrailer};

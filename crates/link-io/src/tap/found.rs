@@ -104,7 +104,7 @@ impl FoundTap {
         let Some(pinned) = &self.pinned else { return Ok(published) };
         let mut accounts = kernel::read_accounts(pinned.counts(), &self.state, false)?;
         accounts.elapsed = self.elapsed_time();
-        // The kernel's counters know nothing of the file.
+        // The kernel's counters do not include the file.
         accounts.recording = published.and_then(|accounts| accounts.recording);
         Ok(Some(accounts))
     }
@@ -113,12 +113,13 @@ impl FoundTap {
         Nanos::new(clock::wall_clock_ns().saturating_sub(self.state.since_ns))
     }
 
-    /// Ends the tap and restores its interfaces. A tap whose process lives ends itself, and reports the rest there (`None`).
+    /// Ends the tap and restores its interfaces. If the tap's process is alive, that process ends the tap and
+    /// reports the results (`None`).
     ///
     /// Returns an error if an interface cannot be restored. The tap's files stay then, so that it can be ended again.
     pub fn end_tap(self) -> Result<Option<EndedTapResult>, Error> {
         if self.has_process() {
-            // That process holds the interfaces and the last counts, so it has to end the tap itself.
+            // The living process holds the interfaces and the last counts, so it has to end the tap itself.
             process::ask_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + END_TIMEOUT_NS;
             while self.still_exists() {
@@ -146,8 +147,8 @@ impl FoundTap {
     fn detach_programs(&self) -> Result<TapAccounts, Error> {
         let published = self.files.read_accounts().unwrap_or_default();
         let Some(pinned) = &self.pinned else { return Ok(published) };
-        // Counters are read after the programs are off and the frames in transit have been counted, else the rules of the
-        // accounts would not hold.
+        // Counters are read after the programs are removed and the frames in transit have been counted;
+        // otherwise the rules of the accounts would not hold.
         pinned.end_forwarding()?;
         kernel::wait_until_counted();
         let mut accounts = kernel::read_accounts(pinned.counts(), &self.state, true)?;

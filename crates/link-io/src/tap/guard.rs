@@ -35,13 +35,13 @@ impl TapGuard {
     /// them to try again.
     pub(super) fn restore_interfaces(&mut self) -> Result<(), Error> {
         self.is_over = true;
-        // First, because pinned forwarding would go on between interfaces that are restored already.
+        // This comes first, because pinned programs would continue to forward between restored interfaces.
         PinnedForwarding::remove_pins(self.files.pins())?;
         let restored = self.held.restore_interfaces()?;
         self.files.remove_files(restored)
     }
 
-    /// Leaves interfaces and files as they are: the tap goes on without this process.
+    /// Leaves interfaces and files as they are: the tap continues without this process.
     pub(super) fn leave_interfaces(&mut self) {
         self.is_over = true;
         self.held.leave_interfaces();
@@ -51,7 +51,7 @@ impl TapGuard {
 impl Drop for TapGuard {
     fn drop(&mut self) {
         if !self.is_over {
-            // Best effort: a destructor cannot return an error, and a later `stop` tries again.
+            // An error is ignored: a destructor cannot return one, and a later `stop` tries again.
             drop(self.restore_interfaces());
         }
     }

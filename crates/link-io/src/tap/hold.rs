@@ -1,5 +1,5 @@
-//! The interfaces of a tap: guarded, locked and quiet. They are restored when dropped, or by the process that finds them
-//! later.
+//! The interfaces of a tap: guarded, locked and quiet. They are restored when dropped, or by the process
+//! that finds them later.
 
 use super::place::{TapInterface, TapState};
 use crate::Error;
@@ -37,7 +37,7 @@ impl TapHold {
         let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {name}"))?;
         let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceSettings::default())?;
         let mut held = Self {
-            // Read again, because the interface was changed since the first reading.
+            // The state is read again, because the interface was changed since the first reading.
             link: links.by_name(&location.interface)?,
             netns,
             location: location.clone(),
@@ -46,8 +46,8 @@ impl TapHold {
             _lock: lock,
         };
         if is_side {
-            // Set on the interface and not by a socket, whose setting would end with its process: forwarding in the kernel
-            // may outlive the process.
+            // The mode is set on the interface and not by a socket: a socket's setting would end with its
+            // process, but the kernel may forward longer.
             held.is_promiscuous = links.set_promiscuous(held.link.index, true)?;
         }
         Ok(held)
@@ -68,16 +68,16 @@ impl TapHold {
         self.is_promiscuous
     }
 
-    /// Keeps accepting frames that a program redirects into this cable, if the interface accepted them before. For a side
-    /// without a program.
+    /// Keeps accepting frames that a program redirects into this cable, if the interface accepted them
+    /// before. For a side without a program.
     pub(super) fn attach_pass_program(&mut self) {
         if let Some(quieted) = &mut self.quieted {
             quieted.attach_pass_program();
         }
     }
 
-    /// Stops the separate record of changes, so that only the tap's own file has them. For a tap that goes on forwarding
-    /// when its process is killed: a run on the interface must not restore it before the tap ends.
+    /// Stops the separate record of changes, so that only the tap's own file has them. This is for a tap that keeps
+    /// forwarding when its process is killed: a run on the interface must not restore it before the tap ends.
     pub(super) fn delete_saved_settings(&mut self) -> Result<(), Error> {
         if let Some(quieted) = &mut self.quieted {
             quieted.delete_saved_settings()?;
@@ -100,7 +100,7 @@ impl TapHold {
         } else {
             Ok(())
         };
-        // Both are tried; the first error is returned.
+        // Both interfaces are tried; the first error is returned.
         let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all);
         promiscuous?;
         settings.map_err(Error::from)
@@ -117,7 +117,7 @@ impl TapHold {
 
 impl Drop for TapHold {
     fn drop(&mut self) {
-        // A destructor cannot return an error; a caller that wants it has called `restore_interface` before.
+        // A destructor cannot return an error; a caller that needs the error has called `restore_interface` before.
         drop(self.restore_interface());
     }
 }
@@ -155,7 +155,7 @@ impl HeldInterfaces {
     }
 }
 
-/// Restores the interfaces of a tap whose process has died, each even if another one cannot be restored.
+/// Restores the interfaces of a dead tap. If one interface fails, the others are still restored.
 pub(super) fn restore_abandoned(state: &TapState) -> Result<InterfacesRestored, Error> {
     let parts = state.sides.iter().chain(&state.mirrors);
     // A namespace that no longer exists took its interfaces with it.

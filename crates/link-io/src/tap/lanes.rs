@@ -5,8 +5,8 @@
 //! dropped. Frames that this machine sends are not taken, so no frame circulates. Changes to frames on the way are the job
 //! of a [`FrameTreatment`].
 //!
-//! Invariant: every frame taken from the ring is in one of the counts of [`PublishedTally`] before the next read of the
-//! ring.
+//! Invariant: every frame taken from the ring is in one of the counts of [`PublishedTally`] before the next
+//! read of the ring.
 
 mod exit;
 mod lane;
@@ -45,7 +45,7 @@ pub(super) struct TapLanes {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
     published: [Arc<PublishedTally>; 2],
-    /// Meters of the sides: what their drivers dropped on transmit.
+    /// Meters of the sides: frames that their drivers dropped on transmit.
     meters: [InterfaceMeter; 2],
     /// Last known MTUs of all interfaces, the sides first.
     mtus: Arc<[AtomicU32]>,
@@ -70,7 +70,7 @@ impl TapLanes {
             let mut lane = open_lane(spec, sides, mirrors, direction, published, &mtus)?;
             lane.treatment = treatments[direction].take();
             if lane.treatment.is_some() {
-                // Only for treatments, because it costs a reading of the clock for each batch.
+                // This is only for treatments, because it costs a reading of the clock for each batch.
                 lane.out.log_departures();
             }
             lanes.push(lane);
@@ -124,7 +124,7 @@ impl TapLanes {
     pub(super) fn read_accounts(&mut self, state: &TapState) -> TapAccounts {
         let mut directions = Vec::new();
         for side in [0, 1] {
-            // The driver that sends a direction's frames is that of the other side.
+            // The driver of the other side sends the frames of a direction.
             let transmitted = self.meters[1 - side].read_counters();
             directions.push(self.published[side].to_direction(state, side, transmitted));
         }
@@ -158,11 +158,11 @@ fn open_lane(
 ) -> Result<TapLane, Error> {
     let from = &sides[direction];
     let to = &sides[1 - direction];
-    // At least the MTU of Ethernet: a smaller one may be raised while the tap runs.
+    // The size is at least the MTU of Ethernet: a smaller MTU may be raised while the tap runs.
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + FRAME_BYTES_BEYOND_MTU;
     // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
-    // Each block may hold one frame only, so their number is the time for which this thread may stand still; their default size has room for
-    // what a stack hands over in one piece.
+    // Each block may hold only one frame, so the number of blocks decides how long this thread may be
+    // stopped. The default block size has room for the largest piece that a network stack sends.
     let options = RxOptions { retire_ms: 1, promiscuous: true, merges: true, ..RxOptions::default() };
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {

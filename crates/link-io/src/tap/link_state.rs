@@ -1,9 +1,9 @@
-//! Watches the links of a running tap: which are gone, the MTU of each, and the carrier of one side, which is passed on to
-//! the other: B's far end sees that a cable was pulled at A.
+//! Watches the links of a running tap: whether they exist, the MTU of each, and the carrier of one side. The
+//! tap passes the carrier on to the other side: B's far end then sees that a cable was pulled at A.
 //!
-//! [`LinkStateForwarding`] has the pure rule for that; [`LinkWatch`] asks the kernel and applies the rule. A side that was taken
-//! down has no carrier because of that. So its carrier means nothing until it has been brought up and has had time to find
-//! its carrier.
+//! [`LinkStateForwarding`] has the pure rule for that; [`LinkWatch`] asks the kernel and applies the rule. A side
+//! that the tap took down has no carrier for this reason. So its carrier means nothing until the side is up
+//! again and has had time to find a carrier.
 //!
 //! Invariant: the tap holds at most one side down, and only while the other has no carrier.
 
@@ -40,8 +40,8 @@ impl LinkStateForwarding {
     /// Decides the next action from the present carriers.
     pub(super) fn decide_link_action(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkAction> {
         if let Some(side) = self.down {
-            // The side that the tap took down has no carrier, of course; only the other side can show that the cable is
-            // back.
+            // The side that the tap took down has no carrier, of course; only the other side can show that
+            // the cable is back.
             if !carrier[1 - side] {
                 return None;
             }
@@ -63,7 +63,7 @@ impl LinkStateForwarding {
     }
 }
 
-/// The present interfaces of a tap, the sides first; `None` for one that is gone.
+/// The present interfaces of a tap, the sides first; `None` for a removed interface.
 pub(super) type PresentInterfaces = Vec<Option<Link>>;
 
 /// True if the side has a carrier. An interface that is gone has none.

@@ -183,14 +183,14 @@ impl TapFiles {
 
     /// Reads the published accounts with their time, nanoseconds since 1970.
     pub(super) fn read_dated_accounts(&self) -> Option<(u64, TapAccounts)> {
-        // The time is read before the accounts: they may be newer than it says, but not older.
+        // The time is read before the accounts: the accounts may be newer than this time, but not older.
         let written = std::fs::metadata(self.file_path(ACCOUNTS_FILE_SUFFIX)).ok()?.modified().ok()?;
         let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some((u64::try_from(since.as_nanos()).ok()?, self.read_accounts()?))
     }
 
-    /// Takes the lock that shows that the tap's process lives, until it is dropped or the process dies. `None` if another
-    /// process has it.
+    /// Takes the lock that shows that the tap's process lives, until it is dropped or the process dies.
+    /// `None` if another process has it.
     pub(super) fn take_lock(&self) -> Result<Option<LockFile>, Error> {
         let path = self.file_path(LOCK_FILE_SUFFIX);
         LockFile::lock_at(&path).map_err(|source| Error::File { path, source })

@@ -27,8 +27,8 @@ const MAX_FRAMES_PER_DIRECTION: usize = 256;
 const IDLE_PAUSE_NS: u64 = 1_000_000;
 /// Interval for asking the kernel about losses, even if frames keep coming.
 const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Time after a stop during which frames that keep coming are recorded: the frames that arrived before the stop are in the
-/// file by then.
+/// Time after a stop during which frames that keep coming are recorded: the frames that arrived before the
+/// stop are in the file by then.
 const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Successive pauses after which no frame is in transit any more.
 const MAX_IDLE_PAUSES_AT_END: u32 = 30;
@@ -44,7 +44,7 @@ pub(super) enum RecordSource {
 }
 
 impl RecordSource {
-    /// Opens a separate ring at a side, for a tap whose lanes own their rings.
+    /// Opens a separate ring at a side, for a tap with lanes that own their rings.
     pub(super) fn open_with_tap(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
         let options = TapOptions {
             filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
@@ -175,7 +175,7 @@ impl TapRecordingTask {
             // only after its timeout.
             let is_over = stop.load(Ordering::Acquire);
             let now_ns = clock::monotonic_ns();
-            // A link that is never quiet must not keep a recording from ending, nor hide its losses.
+            // A link that is never quiet must not prevent a recording from ending, nor hide its losses.
             if is_over && now_ns >= *give_up_ns.get_or_insert(now_ns + END_DRAIN_TIMEOUT_NS) {
                 break;
             }
@@ -197,7 +197,7 @@ impl TapRecordingTask {
     fn poll_once(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
-        // Interface 0 is that of side A, as the comment in the file says.
+        // Interface 0 is side A, as the comment in the file states.
         for (interface, source) in (0..).zip(&mut self.sources) {
             taken += source.receive_frames(&mut |frame| {
                 self.recorder.record_interface_frame(interface, &frame);
@@ -222,7 +222,7 @@ impl TapRecordingTask {
     }
 }
 
-/// Returns the clock offset with which the frames' times were converted: converting back gives the original stamp.
+/// Returns the clock offset that was used to convert the frames' times: converting back gives the original stamp.
 fn stamp_offset(sources: &[RecordSource; 2]) -> RealtimeOffset {
     match &sources[0] {
         RecordSource::Kernel(_) => clock::realtime_offset(),

@@ -1,8 +1,8 @@
 //! Estimates how much faster one clock runs than another, and how certain that is.
 //!
-//! The estimate is the median of the slopes between all pairs of windows, and its interval that of Sen (1968, "Estimates of the
+//! The estimate is the median of the slopes between all pairs of windows, and its interval follows Sen (1968, "Estimates of the
 //! regression coefficient based on Kendall's tau"): it needs no distribution of the delays. Delays of neighbouring windows may depend on
-//! each other; the interval is widened by how much they do.
+//! each other; the interval is widened to account for this dependence.
 
 use super::clock_relation::{StampPair, signed_difference};
 use super::clock_steps::WindowPoint;
@@ -34,7 +34,7 @@ impl ClockDrift {
     /// Estimates the drift from pairs without a step; `None` if they are too few or too short to tell.
     pub(super) fn from_pairs(pairs: &[StampPair]) -> Option<Self> {
         let window = MIN_PAIRS_PER_WINDOW.max(pairs.len().div_ceil(COMPARED_WINDOWS));
-        // An incomplete window at the end would be less certain than the others, so it is left out.
+        // An incomplete window at the end would be less certain, so it is left out.
         let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::from_window).collect();
         let mut slopes = Vec::new();
         for (index, one) in points.iter().enumerate() {
@@ -47,7 +47,7 @@ impl ClockDrift {
         // Standard deviation of Kendall's S without ties (Sen 1968).
         let spread = (windows * (windows - 1.0) * (2.0 * windows + 5.0) / 18.0).sqrt();
         let ranks = STANDARD_DEVIATIONS * spread * widening_factor(&points, slope);
-        // Beyond the slopes that there are, nothing is known.
+        // The interval cannot reach beyond the measured slopes.
         let below = rank_index(slopes.len(), -ranks)?;
         let above = rank_index(slopes.len(), ranks)?;
         let [ppm, least_ppm, most_ppm] = [slope, slopes[below], slopes[above]].map(|slope| slope * 1e6);

@@ -12,9 +12,10 @@ use packetrig_units::Nanos;
 
 /// Number of pairs for one knot. Single delayed packets do not move the median of that many.
 const PAIRS_PER_KNOT: usize = 32;
-/// Neighbours on each side of a pair that say what the difference is about there.
+/// Number of neighbours on each side of a pair that show the usual difference there.
 const NEIGHBOURS_PER_SIDE: usize = 15;
-/// Pairs whose difference is further than this from those around it, and further than this many usual distances, are not of one packet.
+/// If the difference of a pair is further than this from those around it, and further than this many usual
+/// distances, the pair is not one packet.
 const MIN_OUTLIER_DISTANCE_NS: u64 = 10_000_000;
 const OUTLIER_DISTANCE_FACTOR: u64 = 30;
 
@@ -88,7 +89,7 @@ impl ClockRelation {
         Some(relation)
     }
 
-    /// The time in the clock of the reference at which the other capture took its packet `number` at `at_ns`.
+    /// Returns the time at which the other capture took its packet `number`, in the clock of the reference.
     pub fn to_reference(&self, number: u64, at_ns: u64) -> u64 {
         at_ns.saturating_add_signed(self.ahead_ns(number, at_ns))
     }
@@ -135,7 +136,7 @@ impl ClockRelationSegment {
         let [first, .., last] = &self.knots[..] else {
             return self.knots.first().map_or(0, |knot| knot.ahead_ns);
         };
-        // Before the first and behind the last knot the nearest two are continued.
+        // Before the first knot and after the last one, the line through the nearest two knots is continued.
         let behind = self.knots.partition_point(|knot| knot.at_ns <= at_ns).clamp(1, self.knots.len() - 1);
         let (one, two) = (&self.knots[behind - 1], &self.knots[behind]);
         // Stamps of a capture may be out of order or equal, so two knots may have one time.
@@ -169,8 +170,8 @@ fn time_span(pairs: &[StampPair]) -> u64 {
     pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
 
-/// Removes pairs whose difference is unlike those of their neighbours. A content that occurred twice, of which each capture lost
-/// another one, looks like one packet.
+/// Removes pairs with a difference unlike those of their neighbours. If two packets have the same content and
+/// each capture lost a different one, they look like one packet.
 fn without_strays(pairs: &[StampPair]) -> Vec<StampPair> {
     let distance = |index: usize| {
         let around = &pairs

@@ -1,8 +1,8 @@
 //! Finds the points where a clock was set: the difference of two clocks jumps by more than the path between the captures
 //! explains, and stays there.
 //!
-//! The path has a delay that varies. So one difference says nothing: a step is a place where the middle half of the differences, window
-//! for window, lies apart from that of all windows before it, by more than it varies itself. Delays that come and go are no step: the
+//! The delay of the path varies, so one difference proves nothing. A step is a place where the middle half of the differences in each
+//! later window lies apart from that of all earlier windows, by more than its own variation. Delays that come and go are no step: the
 //! windows behind them lie where those before them lay. Drift is taken out first.
 //!
 //! Invariant: no window of the [`MIN_STEP_DURATION_NS`] before a step has the level of one in those after it, up to the next step.
@@ -53,14 +53,14 @@ impl DelayEnvelope {
     }
 }
 
-/// A position between two windows whose differences do not overlap.
+/// A position between two windows with differences that do not overlap.
 #[derive(Clone, Copy, Debug)]
 struct StepCandidate {
     at: usize,
     gap: i64,
 }
 
-/// Indices of the pairs with which a new level begins, in order.
+/// Indices of the pairs at which a new level begins, in order.
 pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
     let mut candidates = find_candidates(pairs);
     // The largest first: between two of them, the smaller ones are judged by their own surroundings only.
@@ -110,7 +110,7 @@ fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
 fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     let mut sorted: Vec<i64> = differences.collect();
     sorted.sort_unstable();
-    // The outer quarters are left out: they have the packets with unusual delays.
+    // The outer quarters are left out: they contain the packets with unusual delays.
     let quarter = sorted.len() / 4;
     DelayEnvelope {
         lowest: sorted.get(quarter).copied().unwrap_or(0),
@@ -118,7 +118,7 @@ fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     }
 }
 
-/// The place near `about` that divides the pairs best into those of the level before and those of the level after it.
+/// The place near `about` that best separates the pairs of the level before from the pairs of the level after it.
 fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
     let near = &pairs[about.saturating_sub(PAIRS_PER_WINDOW)..pairs.len().min(about + PAIRS_PER_WINDOW)];
     let begin = about.saturating_sub(PAIRS_PER_WINDOW);
@@ -136,10 +136,10 @@ fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
     begin + best.1
 }
 
-/// Returns true if all windows after a place lie apart from all before it, as far as the horizon, on one side of them.
+/// Returns true if all windows after a place, up to the horizon, are on one side of all windows before it.
 fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let (last, next) = (pairs[at - 1], pairs[at]);
-    // Each side is measured in its own stamps, because those of the two sides differ by the step.
+    // Each side is measured in its own stamps, because the stamps of the two sides differ by the step.
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
     let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
     // Cut from the place on, so that the windows beside it are whole.
@@ -148,7 +148,7 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let before: Vec<&[StampPair]> = before.rchunks(window_length(before.len())).collect();
     let after: Vec<&[StampPair]> = after.chunks(window_length(after.len())).collect();
     let drift = drift_within(&[&before, &after]);
-    // Each side by its own time: the clock that was set may be the one that this time is of.
+    // Each side uses its own time: this time may come from the clock that was set.
     let (before, after) = (
         delay_range_without_drift(&before, last.at_ns, drift),
         delay_range_without_drift(&after, next.at_ns, drift),
@@ -160,7 +160,7 @@ const fn is_near(pair: &StampPair, here: StampPair) -> bool {
     pair.at_ns.abs_diff(here.at_ns) <= MIN_STEP_DURATION_NS
 }
 
-/// Returns the middle of the range in which half of the pairs have their lead.
+/// Returns the middle of the range that contains the leads of half of the pairs.
 fn middle_difference(pairs: &[StampPair]) -> i64 {
     let envelope = middle_half_range(pairs.iter().map(|pair| pair.ahead_ns));
     envelope.lowest.midpoint(envelope.highest)

@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hasher};
 /// Bytes of a frame check sequence.
 const FCS: usize = 4;
 
-/// A number for the content of a packet. Sixty-four bits: among 10^9 packets two have the same one by chance in 3 % of all cases,
-/// and only if these two are within the tolerance of each other does it matter.
+/// A number for the content of a packet. It has 64 bits: among 10^9 packets, two have the same number by
+/// chance in 3 % of all cases. This matters only if these two are within the tolerance of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketIdentity(pub(super) u64);
 
@@ -25,7 +25,7 @@ impl<'a> PacketContent<'a> {
     /// Takes the packet out of a record, without the FCS, which some interfaces deliver, and without the trailer of a tap, which
     /// differs in each copy.
     pub fn from_record(record: &CaptureRecord<'a>) -> Self {
-        // The trailer has the length from before the tap cut the copy; the record has that of the copy.
+        // The trailer has the length from before the tap truncated the copy; the record has the length of the copy.
         if let Some((frame, trailer)) = trailer::split_trailer(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }
@@ -44,7 +44,7 @@ impl<'a> PacketContent<'a> {
     pub fn compute_identity(&self, compared: Option<usize>) -> PacketIdentity {
         let looked_at = compared.unwrap_or(usize::MAX).min(self.bytes.len());
         let mut hasher = DefaultHasher::new();
-        // Packets of different lengths may agree in all bytes that were kept.
+        // Packets of different lengths may have the same kept bytes.
         hasher.write_usize(self.full_len);
         hasher.write(&self.bytes[..looked_at]);
         PacketIdentity(hasher.finish())

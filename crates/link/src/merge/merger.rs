@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Captures that can be merged at once.
 pub const MAX_CAPTURES: usize = 32;
-/// Memory that a waiting packet takes beside its bytes, roughly: its places in two tables, and what an allocation costs.
+/// Approximate memory of a waiting packet in addition to its bytes: its places in two tables, and the
+/// overhead of an allocation.
 const PACKET_OVERHEAD_BYTES: usize = 256;
 
 /// Set of captures that have a packet, by their numbers.
@@ -107,11 +108,11 @@ impl PacketMerger {
     ) {
         let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with_capture(capture), packet };
         let merged = match self.find_same_packet(capture, at_ns, identity) {
-            // Taken out and put in again, because its time and its bytes may change.
+            // The entry is taken out and put in again, because its time and its bytes may change.
             Some(place) => join_packets(self.remove_pending(place), fresh),
             None => fresh,
         };
-        // The number keeps packets of one time apart, in the order in which they were offered.
+        // The number separates packets with the same time, in the order in which they were offered.
         let place = (merged.at_ns, self.offered);
         self.offered += 1;
         self.waiting_bytes += PACKET_OVERHEAD_BYTES + merged.packet.bytes.len();
@@ -119,13 +120,14 @@ impl PacketMerger {
         self.pending.insert(place, PendingPacket { identity, merged });
     }
 
-    /// Finds the packet of other captures that is the same one: of those with its content the nearest in time.
+    /// Finds the packet of other captures that is the same one: among the packets with its content,
+    /// the nearest in time.
     fn find_same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
         let places = self.places.get(&identity)?.iter();
         // Equal packets of one capture stay apart: it cannot have this packet twice.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));
         let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
-        // At equal distances the one that was offered first is taken, so that a merge can be repeated.
+        // At equal distances the packet that was offered first is taken, so that a merge can be repeated.
         near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
     }
 

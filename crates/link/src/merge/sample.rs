@@ -3,7 +3,7 @@
 use super::PacketIdentity;
 use std::collections::BTreeMap;
 
-/// The `most` packets of a capture with the smallest identities. Identities are hashes, so this is a fair choice that does
+/// The `most` packets of a capture with the smallest identities. Identities are hashes, so this choice is random and does
 /// not depend on the capture: samples of two captures of a link hold the same packets, as long as both captures do.
 #[derive(Clone, Debug)]
 pub struct PacketSample {
@@ -26,22 +26,23 @@ impl PacketSample {
         Self { most, packets: BTreeMap::new() }
     }
 
-    /// Offers a packet that came after `number` others.
+    /// Offers a packet that came after `number` other packets.
     pub fn add_packet(&mut self, identity: PacketIdentity, number: u64, at_ns: u64) {
         let is_full = self.packets.len() >= self.most;
         if is_full && self.packets.last_key_value().is_none_or(|(largest, _)| identity.0 > *largest) {
             return;
         }
         let offered = SampledPacket { at_ns, number, is_unique: true };
-        // Once there, an identity leaves only for smaller ones and never comes back, so a repetition cannot be overlooked.
+        // A stored identity leaves only for smaller ones and never comes back, so a repetition is always noticed.
         self.packets.entry(identity.0).and_modify(|known| known.is_unique = false).or_insert(offered);
-        // The largest identity goes, whatever the capture: samples of two captures keep the same packets.
+        // The largest identity is removed, whatever the capture: samples of two captures keep the same packets.
         if self.packets.len() > self.most {
             self.packets.pop_last();
         }
     }
 
-    /// Packets that are unique in both samples, as this and the other capture have them, in the order of the other.
+    /// Packets that are unique in both samples, as this capture and the other one have them, in the order
+    /// of the other capture.
     pub(super) fn common_packets(&self, other: &Self) -> Vec<(SampledPacket, SampledPacket)> {
         let ours = self.packets.iter().filter(|(_, packet)| packet.is_unique);
         let both = ours.filter_map(|(identity, ours)| {
@@ -49,7 +50,7 @@ impl PacketSample {
             Some((*ours, *theirs))
         });
         let mut common: Vec<_> = both.collect();
-        // By number and not by time, because a clock may have been set back.
+        // Packets are compared by number and not by time, because a clock may have been set back.
         common.sort_by_key(|(_, theirs)| theirs.number);
         common
     }

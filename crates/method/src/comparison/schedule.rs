@@ -1,7 +1,7 @@
 //! Draws the order of the two devices within the pairs.
 
-/// Returns per pair whether the second device is first. Two successive pairs have opposite orders; the first of them is
-/// drawn.
+/// Returns per pair whether the second device is first. Two successive pairs have opposite orders; the first
+/// of them is drawn.
 pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
     let mut state = seed;
     let mut orders = Vec::new();
@@ -17,8 +17,8 @@ pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
 
 /// Returns the next random number of SplitMix64.
 const fn next_random(state: &mut u64) -> u64 {
-    // The journal holds only the seed. With another generator the same seed would order other trials,
-    // and a test that was interrupted before could not be resumed.
+    // The journal holds only the seed. With another generator, the same seed would order different trials,
+    // and an interrupted test could not be resumed.
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -26,7 +26,7 @@ impl Convergence {
             (Some(low), Some(high)) => {
                 let range = ValueRange { low: to_milliseconds(low), high: to_milliseconds(high) };
                 let judged = JudgedCriterion::at_most(criterion, range, to_milliseconds(most), "ms");
-                // The repetitions that measured nothing may have been slower.
+                // The repetitions without a measurement may have been slower.
                 let count = u32::try_from(measured_trials(&self.trials).count()).unwrap_or(u32::MAX);
                 judged.require_all_trials(count, self.options.repetitions)
             }
@@ -36,7 +36,7 @@ impl Convergence {
 }
 
 fn describe_unknown(trial: &ConvergenceTrial, number: u32) -> Option<String> {
-    let reason = trial.reason.as_deref().unwrap_or("no reason is known");
+    let reason = trial.reason.as_deref().unwrap_or("the reason is unknown");
     (trial.outcome != ConvergenceOutcome::Measured).then(|| format!("trial {number}: {reason}"))
 }
 

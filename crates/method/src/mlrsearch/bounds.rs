@@ -37,8 +37,8 @@ impl LoadTrials {
         self.classify_for_target(&Target::from_goal(goal, 0))
     }
 
-    /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of good trial time
-    /// does not exceed.
+    /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of
+    /// good trial time does not exceed.
     pub fn conditional_share(&self, goal: &Goal) -> f64 {
         1.0 - self.compute_conditional_loss(&Target::from_goal(goal, 0))
     }
@@ -50,7 +50,7 @@ impl LoadTrials {
         )
     }
 
-    /// True if the load is an upper bound only because of trials whose loss may be the rig's.
+    /// True if the load is an upper bound only because of trials in which the rig may have caused the loss.
     pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
         // Classifies the load without the suspected losses. If it is then no upper bound, only these losses made it one.
         self.classify_for_target(target) == BoundClass::Upper
@@ -96,7 +96,7 @@ impl TrialSums {
     fn from_trials(trials: &[LoadTrial], target: &Target, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
         let mut sums = Self::default();
         for trial in trials {
-            // Short trials are kept apart: they guide the search, but only long ones can make a lower bound.
+            // Short trials are counted separately: they guide the search, but only long ones can make a lower bound.
             let sum = match (trial.seconds >= target.trial, is_bad(trial)) {
                 (true, false) => &mut sums.good_long,
                 (true, true) => &mut sums.bad_long,
@@ -109,8 +109,8 @@ impl TrialSums {
     }
 }
 
-/// Classifies sums of trial time. A load is decided when the rest of the trial time, all good or all bad, could not change
-/// its class. Short bad trials count only beyond the share of bad time that the short good ones excuse.
+/// Classifies sums of trial time. A load is decided when the remaining trial time could not change its class, whether it
+/// is all good or all bad. Short bad trials count only beyond the share of bad time that the short good trials excuse.
 fn classify_sums(sums: &TrialSums, target: &Target) -> BoundClass {
     // `exceed_ratio` is below 1 (`Goal::check_ranges`), so this never divides by 0.
     let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
@@ -118,9 +118,9 @@ fn classify_sums(sums: &TrialSums, target: &Target) -> BoundClass {
     // As long as trial time is missing, `whole` includes it.
     let whole = (sums.good_long + bad).max(target.sum);
     let allowed = whole * target.exceed_ratio;
-    // This is the class if all missing trial time were good.
+    // This is the class if all missing trial time is good.
     let can_be_lower = bad <= allowed;
-    // This is the class if all missing trial time were bad.
+    // This is the class if all missing trial time is bad.
     let must_be_lower = whole - sums.good_long <= allowed;
     match (can_be_lower, must_be_lower) {
         (true, true) => BoundClass::Lower,

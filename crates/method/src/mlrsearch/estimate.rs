@@ -39,14 +39,14 @@ impl MlrSearch {
         to_go.unwrap_or_default()
     }
 
-    /// Numbers of loads that may be the highest that is carried; one below the scale stands for none.
+    /// Numbers of the loads that may be the highest that the device carries; a number below the scale means none.
     fn possible_limits(&self) -> impl Iterator<Item = i64> {
         let mut low = i64::MAX;
         let mut high = -1;
         for selector in self.selectors() {
             let bounds = self.trials().relevant_bounds(selector.final_target());
-            // Without a bound, the limit may be anywhere on that side of the scale. -1 stands for a device
-            // that carries not even the lowest load.
+            // Without a bound, the limit may be anywhere on that side of the scale. -1 means a device that
+            // does not carry even the lowest load.
             low = low.min(bounds.lower.unwrap_or(-1));
             high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top_index()));
         }

@@ -90,7 +90,7 @@ impl Goal {
         if !(0.0..1.0).contains(&self.loss_ratio) {
             return out_of_range("loss", self.loss_ratio.to_string(), "from 0 to less than 1");
         }
-        // With 1, all trial time may be bad. The classification also divides by the share that may not.
+        // With 1, all trial time may be bad. The classification also divides by the share that must be good.
         if !(0.0..1.0).contains(&self.exceed_ratio) {
             return out_of_range("exceed", self.exceed_ratio.to_string(), "from 0 to less than 1");
         }

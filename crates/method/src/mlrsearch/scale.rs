@@ -1,11 +1,11 @@
 //! Loads as whole numbers, even in logarithm, from 0 for the minimum load to the top for the maximum.
 //!
-//! Widths and steps are differences of these numbers. So a step up and the same step down lead back to the same load, which
-//! floats do not guarantee. Every float operation here is in the order of the reference library: loads are equal to the last
-//! bit.
+//! Widths and steps are differences of these numbers. So a step up and the same step down lead back to the
+//! same load, which floats do not guarantee. Every float operation here is in the order of the reference
+//! library: loads are equal to the last bit.
 
-/// Range for how closely a whole number of units must fit each width. Below 1, so that a result is never wider than the
-/// width.
+/// Range for how closely a whole number of units must fit each width. Below 1, so that a result is never
+/// wider than the width.
 const MIN_FIT: f64 = 0.99;
 const MAX_FIT: f64 = 0.999_999;
 /// Number of candidates to try. Widths of a real search need some hundred.
@@ -50,7 +50,7 @@ impl LoadNumberScale {
         if index >= self.top {
             return self.max;
         }
-        // The same halving as in `index_of`, so that each of the two undoes the other to the last bit.
+        // The halving is the same as in `index_of`, so that each function exactly reverses the other.
         let mut interval = ScaleInterval::whole_scale(self);
         while interval.high - interval.low >= 2 {
             let (middle, load) = interval.split_middle();
@@ -196,8 +196,8 @@ impl LoadInterval {
     }
 }
 
-/// Returns the load at which to split an interval wider than `width`. One part is the width times a power of two, as near to
-/// half as possible, and the smaller part is the low one.
+/// Returns the load at which to split an interval wider than `width`. One part is the width times a power of
+/// two, as near to half as possible. The lower part is the smaller one.
 pub(super) fn choose_split_point(low: i64, high: i64, width: i64) -> i64 {
     let whole = high - low;
     if whole == 2 * width {

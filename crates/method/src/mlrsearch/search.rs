@@ -80,7 +80,7 @@ impl MlrSearch {
         let scale = LoadNumberScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
         let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| build_targets(goal, &scale)).collect();
         let start = FirstTrialTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
-        // The search begins at the maximum: the load that the device forwards there shows where to go on.
+        // The search begins at the maximum: the forwarded load of that trial shows where to continue.
         let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top_index() };
         let phase = options.warmup.map_or(first, SearchPhase::WarmUp);
         let selectors = chains.into_iter().map(Selector::new).collect();
@@ -106,8 +106,8 @@ impl MlrSearch {
     pub fn on_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
         match self.phase {
             SearchPhase::WarmUp(_) => {
-                // The device may still be learning addresses and routes. So this loss says nothing about the load,
-                // and the trial is not added.
+                // The device may still be learning addresses and routes. So this loss proves nothing about
+                // the load, and the trial is not added.
                 self.phase = SearchPhase::Start { stage: StartStage::Max, load: self.scale.top_index() };
             }
             SearchPhase::Start { stage, load } => {
@@ -144,7 +144,7 @@ impl MlrSearch {
     fn choose_next_trial(&mut self) {
         let view = SearchView { trials: &self.trials, top: self.scale.top_index(), step: self.step };
         let mut chosen: Option<(LoadNomination, usize)> = None;
-        // Every selector nominates, also those that are not chosen: a nomination moves it through its targets.
+        // Every selector nominates a load, even if it is not chosen: a nomination moves it through its targets.
         for (index, selector) in self.selectors.iter_mut().enumerate() {
             let Some(nomination) = selector.nominate_load(view) else {
                 // This goal has no load left to try and no lower bound: even the lowest load is too high for it.

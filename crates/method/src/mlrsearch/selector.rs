@@ -83,7 +83,7 @@ impl Selector {
     pub(super) fn nominate_load(&mut self, view: SearchView<'_>) -> Option<LoadNomination> {
         loop {
             let bounds = view.trials.relevant_bounds(self.current_target());
-            // Only the nomination that is made now may let the step grow.
+            // Only the current nomination may let the step grow.
             self.grows_at = None;
             if let Some((load, step)) = self.choose_load(bounds, view) {
                 // A trial of another goal may have moved a bound of a goal that was reached.
@@ -139,7 +139,7 @@ impl Selector {
         }
         // Another goal may have found that the limit is far away. Its larger step saves trials here, too.
         let step = self.step.max(view.step);
-        // The start loads are tried before, so one of the bounds is known here.
+        // The start loads were tried before, so one of the bounds is known here.
         match (bounds.lower, bounds.upper) {
             (None, Some(high)) => {
                 // Saturation does no harm: `move_away_from_bounds` clamps the load to the scale.
@@ -165,7 +165,7 @@ impl Selector {
             }
             _ => None,
         };
-        // The middle first: if it is a bound, one of the two ends needs no trial for this target.
+        // The middle comes first: if it is a bound, one of the two ends needs no trial for this target.
         let loads = [half, self.start.lower, self.start.upper];
         loads.into_iter().flatten().find(|load| !bounds.is_load_uninformative(*load, width))
     }

@@ -68,8 +68,8 @@ impl FirstTrialTarget {
                 )
             }
             StartStage::Forwarded => {
-                // If the forwarded load still loses too much, go down again to what it forwarded now. If not, one
-                // width up: the loss is expected just above.
+                // If the forwarded load still loses too much, the search goes down again to the load that was
+                // forwarded now. If not, it goes up one width: the loss is expected just above.
                 let second = if loss_ratio > self.loss_ratio {
                     LoadInterval { lower: None, upper: Some(load) }
                         .move_away_from_bounds(carried, self.width, top)

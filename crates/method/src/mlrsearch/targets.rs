@@ -41,8 +41,8 @@ pub(super) fn build_targets(goal: &Goal, scale: &LoadNumberScale) -> Vec<Target>
     let mut chain = vec![last];
     let mut width = last.width;
     for step in 1..=count {
-        // By `powf`, as the reference library: `powi` rounds differently.
-        // The last sum is the initial time itself, not a product that rounding has changed.
+        // `powf` is used, as in the reference library: `powi` rounds differently. The last sum is the initial
+        // time itself, not a product that rounding has changed.
         let sum = if step == count { initial } else { last.sum * factor.powf(f64::from(step)) };
         width = width.saturating_mul(2);
         // A trial must not be longer than the sum that decides on a load.

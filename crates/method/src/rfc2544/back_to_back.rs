@@ -34,8 +34,7 @@ impl BurstSearches {
         let maximum = row.maximum_frames_per_second;
         let theoretical = row.theoretical_frames_per_second;
         if basis.frames_per_second >= maximum {
-            let what =
-                if maximum < theoretical { "highest load that was asked for" } else { "theoretical maximum" };
+            let what = if maximum < theoretical { "highest requested load" } else { "theoretical maximum" };
             // RFC 9004: if the device forwards as fast as frames arrive, no frame ever waits in the buffer.
             let reason = format!("the throughput is the {what}: no burst fills the buffer");
             return Err(SkippedSizeReason::NotApplicable(reason));
@@ -68,7 +67,8 @@ impl BurstSearches {
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
-        // Not `on_load_result`: all bursts have the same load, so a ceiling of the load does not limit their length.
+        // `on_load_result` is not used: all bursts have the same load, so a ceiling of the load does not
+        // limit their length.
         self.search.on_result(result);
         if let Some(found) = self.search.final_bounds() {
             self.searches.push(BurstSearch {
@@ -92,7 +92,7 @@ impl BurstSearches {
         let theoretical = self.theoretical.frames_per_second();
         // RFC 9004 divides by the theoretical frame rate, also if the bursts had a lower one.
         let implied = valid.map(|bursts| bursts.mean * 1e9 / theoretical);
-        // The device forwards while the burst arrives. Only the rest of the frames waits in the buffer.
+        // The device forwards while the burst arrives. Only the remaining frames wait in the buffer.
         let unused = 1.0 - self.basis.frames_per_second.frames_per_second() / theoretical;
         BackToBackBenchmark {
             basis: self.basis,

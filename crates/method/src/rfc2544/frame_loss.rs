@@ -55,8 +55,8 @@ impl FrameLossTrials {
             sent_frames: result.sent,
             received_frames: result.received,
             unsent_frames: result.unsent_frames(),
-            // RFC 2544, 26.3: of the frames that were sent. Unlike in a search, unsent frames are no loss here;
-            // they have a column of their own.
+            // RFC 2544, 26.3: the share refers to the sent frames. Unlike in a search, unsent frames are no
+            // loss here; they have their own column.
             least_loss_percent: Ratio::new(result.lost.least, result.sent).percent(),
             most_loss_percent: Ratio::new(result.lost.most, result.sent).percent(),
             rig_fault: rig_fault(result),

@@ -22,7 +22,7 @@ impl Rfc2544 {
 
     fn judge_size(&self, row: &SizeBenchmark) -> Vec<JudgedCriterion> {
         let criteria = &self.options.criteria;
-        // A limit for a test that was not requested is judged, too: without a value it must not look as if it were met.
+        // A limit for a test that was not requested is judged, too: without a value it must not look like a pass.
         let floors = criteria.minimum_throughput.iter().filter_map(|floor| judge_throughput(row, floor));
         let latency = criteria.maximum_latency_ns.map(|most| judge_latency(row, most));
         let recovery = criteria.maximum_recovery_ns.map(|most| judge_recovery(row, most));
@@ -157,7 +157,7 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     throughput.into_iter().chain(parts).chain(invalid).chain(faults).collect()
 }
 
-/// Counts the trials of each part that say nothing about the device.
+/// Counts the trials of each part that prove nothing about the device.
 fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
     let latency = row.latency.as_ref().and_then(PartOutcome::measured_value);
     let samples = latency.iter().flat_map(|part| &part.samples);

@@ -17,10 +17,10 @@ pub struct Rfc2544Options {
     pub tests: BTreeSet<Rfc2544Test>,
     pub durations: Rfc2544Durations,
     pub repetitions: Rfc2544Repetitions,
-    /// The highest load for all sizes, if it is below what the line carries.
+    /// The highest load for all sizes, if it is below the rate of the line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_frames_per_second: Option<Load>,
-    /// The highest load for all sizes, as a percentage of what the line carries.
+    /// The highest load for all sizes, as a percentage of the rate of the line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum_percent_of_line: Option<f64>,
     /// The highest load of single sizes, if it is below the other limits.
@@ -104,8 +104,8 @@ pub struct Rfc2544Durations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rfc2544Repetitions {
     pub latency: u32,
-    /// Independent searches for the longest burst. RFC 2544 requires 50; RFC 9004 leaves the number open and wants it
-    /// reported.
+    /// Independent searches for the longest burst. RFC 2544 requires 50; RFC 9004 leaves the number open
+    /// and wants it reported.
     pub back_to_back: u32,
     pub recovery: u32,
 }

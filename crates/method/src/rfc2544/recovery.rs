@@ -1,5 +1,5 @@
-//! System recovery (RFC 2544, 26.5): sends 110 % of the throughput, then half of that load, and measures how long frames are
-//! still lost.
+//! System recovery (RFC 2544, 26.5): sends 110 % of the throughput, then half of that load, and measures how
+//! long frames are still lost.
 
 use super::{
     RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedSizeReason, ThroughputBasis,
@@ -59,7 +59,7 @@ impl RecoveryTrials {
     }
 
     fn evaluate_trial(&self, result: &TrialResult) -> RecoveryTrial {
-        // Each stream has a row at the overload. The rows at the lower load follow after all of those.
+        // Each stream has a row at the overload. The rows at the lower load follow after those rows.
         let (overload, after) = result.streams.split_at(result.streams.len() / 2);
         let overload_lost_frames = overload.iter().map(|stream| stream.lost.most).sum();
         let after_lost_frames = after.iter().map(|stream| stream.lost.most).sum();
@@ -83,7 +83,8 @@ impl RecoveryTrials {
 
     fn evaluate_last_loss(&self, after: &[StreamTrial], trial: RecoveryTrial) -> RecoveryTrial {
         if trial.after_lost_frames == 0 {
-            // The RFC requires an overload. If no frame was lost, there was none, and the note says that a recovery time of 0 means little.
+            // The RFC requires an overload. If no frame was lost, there was no overload, and the note says
+            // that a recovery time of 0 means little.
             let note = (trial.overload_lost_frames == 0).then(|| "the overload lost no frame".to_owned());
             return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
         }
@@ -97,8 +98,8 @@ impl RecoveryTrials {
         // The division comes first: multiplying a very long time first would overflow.
         let end = self.after.time.as_u64() / 100 * END_PERCENT;
         let is_recovered = last.as_u64() < end;
-        let note =
-            (!is_recovered).then(|| "frames were lost until the end: the recovery takes longer".to_owned());
+        let note = (!is_recovered)
+            .then(|| "frames were lost until the end of the trial: the recovery takes longer".to_owned());
         RecoveryTrial { recovery_ns: Some(last), is_recovered, note, ..trial }
     }
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Result of the method `rfc2544`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Result {
-    /// Points in which the trials are shorter or fewer than the RFCs require. If there are any, these are not results of RFC
-    /// 2544.
+    /// Points in which the trials are shorter or fewer than the RFCs require. With such points, these are not
+    /// results of RFC 2544.
     pub shortfalls: Vec<String>,
     pub sizes: Vec<SizeBenchmark>,
     /// Result of the reset, with the smallest size.
@@ -84,21 +84,21 @@ impl ThroughputBounds {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputBasis {
     pub frames_per_second: Load,
-    /// True if the load is the throughput. Else it is the highest load that was carried: the rig could not sustain the
-    /// trials above it.
+    /// True if the load is the throughput. Else it is the highest load that was carried: the rig could not
+    /// sustain the trials above it.
     pub is_throughput: bool,
 }
 
-/// Latency at the throughput (RFC 2544, 26.2). One sample is the latency over all frames of a trial, not that of one tagged
-/// frame.
+/// Latency at the throughput (RFC 2544, 26.2). One sample is the latency over all frames of a trial, not that
+/// of one tagged frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyBenchmark {
     pub basis: ThroughputBasis,
     pub definition: super::LatencyDefinition,
     /// Time that the definition subtracts from each measured value.
     pub subtracted_ns: Nanos,
-    /// Statistics over the means of the samples, by the definition. Samples of trials that the rig could not sustain do not
-    /// count.
+    /// Statistics over the means of the samples, by the definition. Samples of trials that the rig could not
+    /// sustain do not count.
     pub mean_latency_ns: Option<SampleStatistics>,
     /// The least and the greatest latency of a frame, by the definition.
     pub min_latency_ns: Option<Nanos>,
@@ -162,8 +162,8 @@ pub struct BackToBackBenchmark {
     /// Results of independent searches.
     pub searches: Vec<BurstSearch>,
     pub repetitions: u32,
-    /// Statistics of the bursts; the mean is the benchmark. Absent if a search ended at a bound of the rig, or at the
-    /// longest burst.
+    /// Statistics of the bursts; the mean is the benchmark. Absent if a search ended at a bound of the rig,
+    /// or at the longest burst.
     pub burst_frames: Option<SampleStatistics>,
     /// Mean burst / theoretical frame rate.
     pub implied_buffer_time_ns: Option<f64>,

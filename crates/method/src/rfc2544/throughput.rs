@@ -1,8 +1,8 @@
 //! Throughput (RFC 2544, 26.1): the highest load that is carried without loss.
 //!
-//! Short trials guide the search, because a load with loss in a short trial also has it in a long one. A load that passed
-//! must then pass in trials of full length. If it does not, the search goes down in growing steps and bisects again, in full
-//! length.
+//! Short trials guide the search, because a load with loss in a short trial also has it in a long one. A load
+//! that passed must then pass in trials of full length. If it does not, the search goes down in growing steps
+//! and bisects again, in full length.
 
 use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, rig_fault};
 use crate::bisection::{Bisection, BisectionOptions};
@@ -85,7 +85,7 @@ impl ThroughputSearch {
 
     /// Returns the load that the guide found, then ever lower loads.
     fn next_unconfirmed_load(&self) -> Option<f64> {
-        // If no short trial passed, a long one would not pass either, so nothing is left to confirm.
+        // If no short trial passed, a long one would not pass either, so there is no load to confirm.
         let found = self.guide.bounds().lower?;
         match self.failed {
             None => Some(found),

@@ -46,7 +46,7 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         table.notes.push(if is_affected {
             format!(
                 "Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average. The loss of \
-                 connectivity of a trial is known within bounds; these are the upper ones."
+                connectivity of a trial has two bounds; these are the upper bounds."
             )
         } else {
             format!("No stream lost a frame. A loss of connectivity of up to {max} ms cannot be excluded.")

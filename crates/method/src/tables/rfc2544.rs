@@ -26,7 +26,7 @@ pub(super) fn tabulate_rfc2544(result: &Rfc2544Result) -> Vec<ResultTable> {
     tables.map(|table| add_shortfall_notes(table, &result.shortfalls)).collect()
 }
 
-/// Marks tables of short trials, so that nobody takes them for a benchmark by the RFC.
+/// Marks tables of short trials, so that nobody mistakes them for a benchmark by the RFC.
 fn add_shortfall_notes(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
     if !shortfalls.is_empty() {
         table.title += ", not conformant";

@@ -35,7 +35,7 @@ pub(super) fn tabulate_senders(report: &MethodReport) -> ResultTable {
         }
     }
     if !table.rows.is_empty() {
-        table.notes.push("The other tables name the load of all senders together.".to_owned());
+        table.notes.push("The other tables have the total load of all senders.".to_owned());
     }
     table
 }

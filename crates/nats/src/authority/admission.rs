@@ -37,7 +37,7 @@ pub struct NodeAdmission {
 /// The change that an admission made in the directory, so that it can be undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum AdmissionChange {
-    /// No change: a renewal, or a repeated question whose answer was lost.
+    /// No change: a renewal, or a repeated question after a lost answer.
     #[default]
     None,
     /// A use of the secret, by a node that was in the fleet already.
@@ -51,7 +51,8 @@ enum AdmissionChange {
 pub struct NodeKeys {
     /// The key of its certificate: a point of P-256.
     pub certificate: Vec<u8>,
-    /// The key with which it logs in to the message server. The node derives it from the private key of the certificate.
+    /// The key with which the node logs in to the message server. The node derives it from the private
+    /// key of the certificate.
     pub user: String,
 }
 
@@ -65,9 +66,9 @@ impl NodeKeys {
 }
 
 impl FleetAuthority {
-    /// Admits a node by its keys and uses `secret` up once. Either everything is recorded or nothing. The same key gets
-    /// the same answer again; another key is refused. A node that asks again with the key and the secret that admitted
-    /// it has lost the answer, so no further use is taken.
+    /// Admits a node by its keys and uses `secret` up once. The admission is recorded completely or not at
+    /// all. The same key gets the same answer again; another key is refused. If a node asks again with the
+    /// same key and secret, its answer was lost, so this does not count as another use.
     pub fn admit_node(
         &self,
         name: &NodeName,
@@ -83,7 +84,7 @@ impl FleetAuthority {
         let admitted_by = secrets::hash_secret(secret);
         let is_repeated =
             known.as_ref().is_some_and(|node| node.has_keys(keys) && node.admitted_by == admitted_by);
-        // The secret is checked first: without a valid one, nobody learns which names exist.
+        // The secret is checked first: without a valid secret, nobody can find out which names exist.
         if !is_repeated {
             self.check_secret(secret, now)?;
         }
@@ -97,7 +98,7 @@ impl FleetAuthority {
         };
         let change = if is_repeated { AdmissionChange::None } else { change_by_use };
         let node = KeptNode { admitted_by, user_key: keys.user.clone(), ..node };
-        // In this order a crash costs a use of the secret; in the other one it would admit a node without a use.
+        // In this order a crash costs a use of the secret; in the other order it would admit a node without a use.
         if !is_repeated {
             self.use_secret_once(secret, now)?;
             node.write_record(&self.files, name)?;
@@ -111,7 +112,7 @@ impl FleetAuthority {
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
-    /// Undoes an admission whose answer did not reach the node.
+    /// Undoes an admission if its answer did not reach the node.
     pub fn undo_admission(
         &self,
         name: &NodeName,
@@ -132,7 +133,7 @@ impl FleetAuthority {
             let node = KeptNode::read_record(&self.files, name)?;
             KeptNode { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
         }
-        // Last: a crash before it costs a use of the secret and admits nobody.
+        // This comes last: a crash before it costs a use of the secret and admits no node.
         self.restore_secret_use(secret)
     }
 

@@ -19,10 +19,9 @@ impl AuthorityFiles {
         Ok(Self(directory.to_owned()))
     }
 
-    /// Locks the directory against changes by this process and others, until the returned file is closed.
+    /// Locks the directory against changes by this process and by other processes, until the returned file is closed.
     pub(crate) fn lock_directory(&self) -> Result<fs::File, Error> {
-        // The lock has a file of its own: the other files are replaced, and a lock
-        // on a replaced file keeps nobody out.
+        // The lock has a separate file: the other files are replaced, and a lock on a replaced file protects nothing.
         let path = self.path("lock");
         let file = private_files::open_or_create(&path).map_err(file_error(&path))?;
         file.lock().map_err(file_error(&path))?;

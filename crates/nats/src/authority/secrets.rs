@@ -19,7 +19,7 @@ impl std::fmt::Debug for JoinSecret {
 /// The conditions under which a secret is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretAllowance {
-    /// Its label, by which it is revoked.
+    /// The label that is used to revoke the secret.
     pub label: String,
     /// SHA-256 of the secret, hexadecimal.
     hash: String,
@@ -102,7 +102,7 @@ impl FleetAuthority {
 
 impl SecretAllowance {
     fn is_valid_for(&self, secret: &str, now: u64) -> bool {
-        // Hashes are compared: the time that this takes says nothing about the secret.
+        // Hashes are compared: the time of the comparison reveals nothing about the secret.
         self.hash == hash_secret(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)
     }
 }

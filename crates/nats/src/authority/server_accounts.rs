@@ -8,7 +8,7 @@
 //! The keys of operator and accounts are derived from one secret, so only that secret is stored. A user's key is derived
 //! from the private key of its certificate ([`crate::user_key`]), so claims are of use only to the owner of that key.
 //!
-//! Invariant: nobody can make claims for one node from those of another, nor log in with claims of another.
+//! Invariant: from the claims of one node, nobody can make claims for another node, nor log in as another node.
 
 use super::{AdmittedNode, Error, to_hex};
 use crate::subject::{self, SubjectPermissions};
@@ -97,7 +97,7 @@ impl ServerAccounts {
         let imports: Vec<Value> = imports
             .chain(subjects_from_node.iter().map(|at| import_entry("service", at, &control)))
             .collect();
-        // A node without a user key has nothing to sign with, so its claims are accepted as they are.
+        // A node without a user key cannot sign, so its claims are accepted as they are.
         self.sign_account_token(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
 
@@ -139,7 +139,7 @@ impl ServerAccounts {
     ) -> Result<AccountClaims, Error> {
         // Only the controller's account may store results and records.
         let storage = if name == CONTROL_ACCOUNT { -1 } else { 0 };
-        // In claims of NATS, -1 is no limit and 0 is nothing at all.
+        // In claims of NATS, -1 means no limit and 0 means no permission at all.
         let limits = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": 0,
             "disallow_bearer": signs,
@@ -170,7 +170,7 @@ impl ServerAccounts {
     }
 }
 
-/// Names of accounts; those of nodes have another form.
+/// Names of accounts; names of node accounts have another form.
 const CONTROL_ACCOUNT: &str = "CONTROL";
 const SYSTEM_ACCOUNT: &str = "SYSTEM";
 /// Name of the user that removes accounts.

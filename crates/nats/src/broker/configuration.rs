@@ -74,7 +74,7 @@ fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[Stri
     Ok([
         format!("operator: {}", quote_string(&accounts.sign_operator_token()?)),
         format!("system_account: {}", quote_string(&system.id)),
-        // Without `allow_delete` the server would not obey `REMOVE_ACCOUNTS`, which cuts removed nodes off.
+        // Without `allow_delete` the server would not obey `ACCOUNT_REMOVAL_SUBJECT`, which cuts removed nodes off.
         format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),
         "resolver_preload: {".to_owned(),
         format!("  {}: {}", system.id, quote_string(&system.claims)),

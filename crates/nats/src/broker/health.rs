@@ -55,7 +55,7 @@ pub struct HealthWatch {
 }
 
 impl HealthWatch {
-    /// Watches the server that `fabric` reaches, whose files are in `directory`.
+    /// Watches the server that `fabric` reaches; its files are in `directory`.
     pub fn start_thread(fabric: NatsFabric, directory: &Path) -> std::io::Result<Self> {
         let (tell, found) = channel();
         let (over, ended) = channel();
@@ -169,7 +169,7 @@ impl RepairRule {
         }
         self.pause_ns = (2 * self.pause_ns).clamp(FIRST_RESTART_PAUSE_NS, MAX_RESTART_PAUSE_NS);
         self.not_before_ns = now_ns.saturating_add(self.pause_ns);
-        // The restarted server gets as many attempts as the one before.
+        // The restarted server gets as many attempts as the earlier one.
         self.failures = 0;
         self.was_full = false;
         true

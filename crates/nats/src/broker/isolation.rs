@@ -1,6 +1,6 @@
-//! The user that the server runs as, and what that user can reach: its program and its directory.
+//! The user of the server, and the files that this user can reach: the program and the directory.
 //!
-//! Where root starts the server, it has a user of its own, so that it can read neither the keys beside its directory nor any other
+//! If root starts the server, the server has its own user, so that it can read neither the keys beside its directory nor any other
 //! file of root's. The thread that starts it acts as that user, and so do threads that write files for it: root opens no file in a
 //! directory where the server may have put links. The directories above need not be open to the user, because the descriptors of
 //! its program and its directory are opened before.
@@ -57,8 +57,8 @@ pub struct ServerIsolation {
 }
 
 impl ServerIsolation {
-    /// Finds the program and prepares the directory of `setup`, and chooses the user. Programs, and a server without a user of its
-    /// own, get at most the capabilities `most`.
+    /// Finds the program and prepares the directory of `setup`, and chooses the user. Programs, and a server
+    /// without its own user, get at most the capabilities `most`.
     pub fn prepare(setup: &BrokerSetup, most: ProcessCapabilities) -> Result<Self, Error> {
         let program = with_limited_rights(most, || find_program(setup.program.as_deref()))??;
         let program = HeldProgram::open(program)?;
@@ -176,7 +176,8 @@ impl OwnUser {
         let directory = HeldDirectory::open_itself(&setup.directory).map_err(|error| error.to_string())?;
         let owner = fs::metadata(directory.path()).map_err(|error| error.to_string())?.uid();
         let user = user::choose_user(&setup.directory, owner)?;
-        // Started before the files change their owner: without such a thread this process could not use them.
+        // The thread is started before the files change their owner: without such a thread this process could
+        // not use them.
         let threads = start_acting_threads(&user)?;
         directory.change_owner_to(&user).map_err(|error| error.to_string())?;
         Ok(Self { user, directory, threads })

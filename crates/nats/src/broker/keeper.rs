@@ -46,7 +46,7 @@ pub(super) enum KeeperOrder {
 /// The thread that owns the child: the kernel ends the child with this thread. It acts as the server's user.
 pub(super) struct ServerKeeper {
     pub(super) isolation: Arc<ServerIsolation>,
-    /// Setup with the path by which this thread reaches the directory.
+    /// Setup with the path on which this thread reaches the directory.
     pub(super) setup: BrokerSetup,
     pub(super) notes: Arc<Mutex<KeeperNotes>>,
     pub(super) inbox: Receiver<KeeperOrder>,
@@ -56,7 +56,7 @@ impl ServerKeeper {
     pub(super) fn run_until_ended(&mut self, ready: &Sender<Result<(), Error>>) {
         match walls::restrict_this_thread(&self.isolation.program(), &self.setup) {
             Ok(None) => {}
-            // The server starts all the same: an older kernel must not keep the fleet from working.
+            // The server starts in any case: an older kernel must not prevent the fleet from working.
             Ok(Some(missing)) => {
                 let readable = match self.isolation.user() {
                     ServerUser::Own(_) => "files that every user can read",
@@ -123,7 +123,7 @@ impl ServerKeeper {
 
     fn start_child(&self) -> Result<Child, Error> {
         let output = startup_output_file(&self.setup);
-        // A new file for each start, so that no old line is taken for the reason of a failure.
+        // Each start has a new file, so that an old line is not mistaken for the reason of a failure.
         let writer =
             private_files::create_file(&output).map_err(world_error(output.display().to_string()))?;
         let errors = writer.try_clone().map_err(world_error(output.display().to_string()))?;
@@ -132,12 +132,12 @@ impl ServerKeeper {
         let mut command = self.isolation.server_command();
         command.arg("-c").arg(configuration::path_for_server());
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
-        // Last: the filter refuses the calls that change the user.
+        // This comes last: the filter refuses the calls that change the user.
         if let Some(missing) = walls::restrict_system_calls(&mut command)? {
             self.report_server_failure(&format!("nats-server may make any system call: {missing}"));
         }
-        // The log of an earlier start stays: only lines after its present end belong to this one. Looked at before the start, because
-        // a server that fails has written its reason before this thread runs again.
+        // The log of an earlier start stays: only lines after its present end belong to this one. The end is
+        // read before the start: a server that fails has written its reason before this thread runs again.
         let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
         let program = self.isolation.shown_program();
         let mut child =
@@ -152,7 +152,7 @@ impl ServerKeeper {
         Ok(child)
     }
 
-    /// Waits for a server whose log had `before` bytes when it was started.
+    /// Waits for a server; its log had `before` bytes when it was started.
     fn wait_until_ready(&self, child: &mut Child, before: u64) -> Result<(), Error> {
         for _ in 0..MAX_READY_CHECKS {
             if let Ok(Some(status)) = child.try_wait() {
@@ -197,7 +197,7 @@ fn read_greeting(setup: &BrokerSetup) -> std::io::Result<String> {
 
 /// Asks the server to end, and kills it if it has not ended after `looks` checks.
 fn end_child(child: &mut Child, looks: u32) {
-    // A server that has ended already cannot be asked.
+    // A server that has already ended cannot be queried.
     drop(child::terminate_child(child));
     for _ in 0..looks {
         if !matches!(child.try_wait(), Ok(None)) {
@@ -207,6 +207,6 @@ fn end_child(child: &mut Child, looks: u32) {
     }
     // A server that hangs holds the port and the store. Confirmed data is on the disk.
     drop(child.kill());
-    // Otherwise the ended process would stay as a zombie.
+    // Otherwise the ended process would remain as a zombie.
     drop(child.wait());
 }

@@ -11,7 +11,7 @@ pub(super) fn read_since(log: &Path, before: u64) -> String {
 
 fn read_from(log: &Path, before: u64) -> std::io::Result<Vec<u8>> {
     let mut file = fs::File::open(log)?;
-    // The server starts a new log when the old one is full, so a shorter file is a new one.
+    // The server starts a new log when the old one is full, so a shorter file is a new log.
     let from = if file.metadata()?.len() < before { 0 } else { before };
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();

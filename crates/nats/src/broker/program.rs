@@ -12,11 +12,11 @@ pub const MIN_NATS_SERVER_VERSION: &str = "2.15.2";
 pub const NATS_SERVER_MAJOR_VERSION: u64 = 2;
 
 const NATS_SERVER_PROGRAM: &str = "nats-server";
-/// Directory of the server in a package, an image or a wheel, from the directory of packetrig's own program. It is not in
-/// PATH: another nats-server of the machine stays the one that its users call.
+/// Directory of the server in a package, an image or a wheel, from the directory of packetrig's own program.
+/// It is not in PATH, so users of the machine still start their own nats-server.
 const PACKAGED_PROGRAM_DIRECTORY: &str = "../lib/packetrig";
 
-/// The program to use: the given one, or the first suitable one of the directory of the package, PATH and
+/// The program to use: the given one, or the first suitable one in the directory of the package, in PATH and in
 /// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {

@@ -19,7 +19,7 @@ pub(super) fn query_server(
 ) -> Result<Value, String> {
     let server = configuration::reachable_address(setup.listen).to_string();
     let access = ServerAccess::for_server(server, Some(as_whom.clone()));
-    // Callers are synchronous and rare, so each question has a runtime of its own.
+    // Callers are synchronous and rare, so each question has its own runtime.
     let runtime = SharedRuntime::start_thread().map_err(|error| error.to_string())?;
     let asking = async move {
         let client =
@@ -27,13 +27,14 @@ pub(super) fn query_server(
                 .await;
         let client = client.map_err(|error| error.to_string())?;
         let answer = client.request(subject, question.into()).await.map_err(|error| error.to_string())?;
-        // An answer that is not JSON reads as `null`, in which the callers find nothing.
+        // An answer that is not JSON is read as `null`, in which the callers find no values.
         Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
     };
     runtime.wait_for(SERVER_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err("no answer".to_owned()))
 }
 
-/// Time at which the server read its configuration last, in its own format; an error if the server cannot be asked.
+/// Time at which the server last read its configuration, in the server's own format; an error if the
+/// server cannot be queried.
 pub(super) fn query_configuration_time(
     setup: &BrokerSetup,
     as_whom: &FleetCredentials,

@@ -1,9 +1,9 @@
 //! Restricts the server's access to this machine, whatever [user](super::ServerUser) it runs as. It reads messages of
 //! strangers, and the keys that sign claims and commands are near its directory.
 //!
-//! Landlock restricts the thread that starts the server, and so the server. It can read and write its own directory,
-//! start no other program than itself, and use its own port only. A seccomp filter, which only the server gets, refuses the
-//! calls that it does not need: signals to other processes, for example, and changes of the modes of files.
+//! Landlock restricts the thread that starts the server, and through it the server. The server can read and write its own
+//! directory, start no other program than itself, and use only its own port. A seccomp filter, which only the server gets,
+//! refuses the calls that it does not need: signals to other processes, for example, and changes of the modes of files.
 
 use super::{BrokerSetup, Error};
 use packetrig_sys::sandbox::{self, FileRules, MissingProtection, SandboxPolicy, TcpRules, ThreadClass};

@@ -25,7 +25,7 @@ impl ConnectionFailures {
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        // Before the request begins, so that a loss right after it is not missed.
+        // This comes before the request begins, so that a loss right after it is not missed.
         let mut losses = self.losses.subscribe();
         tokio::select! {
             answer = request => answer,
@@ -58,7 +58,8 @@ impl ConnectionFailures {
 
     pub(crate) fn add_failure(&self, error: Error) {
         let is_refusal = matches!(error, Error::NotPermitted(_));
-        // Added before the counter rises: the request that the counter wakes looks for the error in this list.
+        // The error is added before the counter rises: the request that the counter wakes looks for the error
+        // in this list.
         self.push_bounded(error);
         if is_refusal {
             self.refusals.send_modify(|count| *count += 1);
@@ -67,7 +68,7 @@ impl ConnectionFailures {
 
     fn push_bounded(&self, error: Error) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // Reconnection attempts fail alike, so equal errors in a row are kept once.
+        // Failed reconnections repeat the same error, so equal errors in a row are stored once.
         if kept.len() < MAX_STORED_FAILURES && kept.last() != Some(&error) {
             kept.push(error);
         }
@@ -98,7 +99,8 @@ impl ConnectionFailures {
     pub(super) fn on_event(&self, event: &Event) {
         match event {
             Event::Connected => {}
-            // The only sign of a refused subject: `publish` returns Ok all the same, and a request gets no answer.
+            // This event is the only sign of a refused subject: `publish` still returns Ok, and a request
+            // gets no answer.
             Event::ServerError(ServerError::Other(text)) => self.add_failure(permission_error(text)),
             Event::ServerError(ServerError::AuthorizationViolation) => {
                 self.add_failure(Error::NotPermitted("connection".to_owned()));

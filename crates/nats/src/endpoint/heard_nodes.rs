@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 /// Time within which the subscriptions must be written.
 const SUBSCRIPTION_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Nodes whose messages an endpoint accepts. Clones share the set.
+/// Nodes from which an endpoint accepts messages. Clones share the set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcceptedNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
 
@@ -63,7 +63,7 @@ impl NodeSubscriptions {
         self.listener.heard.includes_all_nodes()
     }
 
-    /// Subscribes to those of these nodes that have no subscription yet.
+    /// Subscribes to the given nodes that have no subscription yet.
     pub(super) fn listen_to(&mut self, nodes: &[NodeName], runtime: &SharedRuntime) -> Result<(), Error> {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =

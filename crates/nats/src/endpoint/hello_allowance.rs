@@ -23,14 +23,14 @@ pub(super) struct HelloAllowance {
 }
 
 impl HelloAllowance {
-    /// Takes one hello of this node from its allowance; false if nothing is left.
+    /// Takes one hello of this node from its allowance; false if the allowance is used up.
     pub(super) fn try_take_hello(&self, node: NodeName, now_ns: u64) -> bool {
         let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
         if whole_at.len() >= MAX_REMEMBERED_NODES {
             // A node whose allowance is full again has the same state as an unknown one.
             whole_at.retain(|_, at| *at > now_ns);
         }
-        // The bucket is kept as the time at which it is full: no counter has to be refilled.
+        // The bucket is stored as the time at which it is full: no counter has to be refilled.
         let at = whole_at.entry(node).or_insert(now_ns);
         let next = now_ns.max(*at).saturating_add(HELLO_PERIOD_NS);
         let is_allowed = next <= now_ns.saturating_add(MAX_HELLO_BURST * HELLO_PERIOD_NS);

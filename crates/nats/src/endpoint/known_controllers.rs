@@ -20,7 +20,7 @@ pub(super) struct KnownControllers {
 }
 
 fn remember_session<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
-    // One entry for each key: repeated messages of one run must not push other runs out.
+    // Each key has one entry: repeated messages of one run must not displace other runs.
     list.retain(|(known, _)| *known != key);
     if list.len() == MAX_REMEMBERED_RUNS {
         list.pop_front();

@@ -48,8 +48,8 @@ impl EndpointListener {
     pub(super) fn admits_message(&self, message: &Message) -> bool {
         match self.gate.check_message(message) {
             Ok(()) => return true,
-            // The letter is correct. A node that this controller leads gets a roll call and sends it again; other nodes
-            // speak to their own controller.
+            // The letter is correct. A node that this controller leads gets a roll call and sends the letter
+            // again; other nodes write to their own controller.
             Err(LetterRefusal::OtherController) => {
                 if let (Some(node), Some(life)) =
                     (publishing_node(&message.subject), sender_incarnation(message))
@@ -81,7 +81,7 @@ pub(super) struct ListeningTasks {
 
 impl Drop for ListeningTasks {
     fn drop(&mut self) {
-        // From now on other endpoints may take the name.
+        // From now on another endpoint may take the name.
         self.left.store(true, Ordering::Release);
         for task in &self.running {
             task.abort();
@@ -166,7 +166,7 @@ pub(super) async fn telemetry_task(
         if !listener.admits_message(&message) {
             continue;
         }
-        // Counted after the seal was checked: a forged number must not count as a loss.
+        // The loss is counted after the seal was checked: a forged number must not count as a loss.
         let lost = numbers.missing_before(&message);
         let is_queued = feeds.telemetry_quota.reserve_quota(&message) && queue_telemetry(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One instance of an endpoint: its name, its instance number, and the questions by which endpoints find each other.
+//! One instance of an endpoint: its name, its instance number, and the messages with which endpoints find each other.
 //!
 //! A question is a message with a word in a header and no body. Invariant: of two places, at most one gets a name.
 
@@ -162,8 +162,8 @@ impl EndpointState {
         let inbox = self.client.new_inbox();
         // Subscribed before the question is sent: an answer may come at once.
         let mut answers = self.subscribe_to(&inbox).await?;
-        // The question comes back on this place's own subscription. The server takes everything in order, so by then it
-        // has taken or refused all subscriptions.
+        // The question comes back on this place's own subscription. The server handles messages in order, so
+        // by then it has accepted or refused all subscriptions.
         self.send_question(subject::presence_subject(&self.name.0), NAME_CLAIM_WORD, Some(inbox)).await?;
         let proven = tokio::time::timeout(SUBSCRIPTION_TIMEOUT, self.await_claim_echo(echo)).await;
         proven.unwrap_or_else(|_| {
@@ -216,7 +216,7 @@ impl EndpointState {
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Announces the endpoint again, because the controller asked for it.
+    /// Announces the endpoint again, because the controller requested it.
     pub(super) async fn announce_again(&self) {
         if self.left.load(Ordering::Acquire) {
             return;
@@ -230,13 +230,13 @@ impl EndpointState {
 
     /// Answers another endpoint that claims this name: the name is in use.
     pub(super) async fn answer_claim(&self, question: &Message) {
-        // Both places have the same certificate, so the answer goes to an inbox of that name and nowhere else. The
-        // other place may have written any reply subject, and this place may have more rights than it.
+        // Both places have the same certificate, so the answer goes only to an inbox of that name. The other
+        // place may have written any reply subject, and this place may have more rights than it.
         let own_inbox = format!("{}.", subject::inbox_prefix(&self.name.0));
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;
         };
-        // An endpoint that is leaving must let others take its name.
+        // A leaving endpoint must let another one take its name.
         if self.left.load(Ordering::Acquire) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Limits the messages of one node that wait to be read.
 //!
-//! Nothing is dropped for the sake of another node: each has its own limit. A node that writes faster than it is read
-//! loses its own letters, which are counted. The state machines of both sides repeat lost letters.
+//! No message is dropped because of another node: each node has its own limit. If a node writes faster than the
+//! endpoint reads, it loses its own letters, which are counted. The state machines of both sides repeat lost letters.
 
 use async_nats::Message;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl NodeQuota {
     }
 
     pub(super) fn for_renewals() -> Self {
-        // A small limit: a renewal that has waited long is worth nothing.
+        // The limit is small: a renewal that has waited long is useless.
         Self { messages: 256, bytes: 128 << 10, waiting: Arc::default() }
     }
 
@@ -65,7 +65,7 @@ impl NodeQuota {
         if let Some(waiting) = all.get_mut(publisher_subject_token(message)) {
             waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
-            // Otherwise an entry would stay for every name that ever sent a message.
+            // Otherwise an entry would remain for every name that ever sent a message.
             if waiting.messages == 0 {
                 all.remove(publisher_subject_token(message));
             }

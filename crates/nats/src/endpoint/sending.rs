@@ -69,7 +69,8 @@ impl NatsEndpoint {
         Ok(LetterDestination { subject: subject::command_subject(name), incarnation })
     }
 
-    /// The instance of a node. A node that sent nothing yet is asked on the subject of its letters, and answers on its own.
+    /// The instance of a node. A node that has sent nothing yet is asked on the subject of its letters, and
+    /// answers on its own subject.
     fn query_incarnation(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(incarnation) = self.own.lock_known().get(to) {
             return Ok(*incarnation);
@@ -83,7 +84,7 @@ impl NatsEndpoint {
                 own.client.request_with_headers(subject::command_subject(&node.0), headers, Bytes::new());
             tokio::select! {
                 incarnation = own.wait_for(&node) => Ok(incarnation),
-                // No node replies to the question itself. The server does if nobody subscribes to the subject.
+                // No node replies to the question itself. If nobody subscribes to the subject, the server replies.
                 Err(error) = question => match error.kind() {
                     RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
                     _ => Err(no_answer_error(&node)),
@@ -126,15 +127,15 @@ impl NatsEndpoint {
         let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
-        // The wait below continues this very future, so that nothing is published twice.
+        // The wait below continues the same future, so that nothing is published twice.
         let mut sending = Box::pin(sending);
         // The send queue nearly always has space, and no task is needed.
         let done = sending.as_mut().now_or_never();
         let timeout = if droppable { TELEMETRY_SEND_TIMEOUT } else { SEND_QUEUE_TIMEOUT };
         match done.or_else(|| self.runtime.wait_for(timeout, sending)) {
             Some(Ok(())) => {
-                // Only sent messages use a number: a message that was dropped here is counted here, and must not be a
-                // gap for the receiver.
+                // Only sent messages use a number: a message that is dropped here is counted here, and must
+                // not look like a gap to the receiver.
                 if droppable {
                     *self.posted.counter_of(body) += 1;
                 }

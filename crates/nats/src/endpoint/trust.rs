@@ -1,4 +1,4 @@
-//! Seals of an endpoint: adds seals to its own messages, and checks those of other members.
+//! Seals of an endpoint: adds seals to its own messages, and checks seals of other members.
 
 use super::hello_allowance::HelloAllowance;
 use super::known_controllers::KnownControllers;
@@ -74,7 +74,7 @@ impl NodeLetterGate {
         if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("the node sends too many hellos")) }
     }
 
-    /// Checks that the message comes from the node of its subject, is new, and is meant for this controller.
+    /// Checks that the message comes from the node of its subject, is new, and is addressed to this controller.
     pub(crate) fn check_message(&self, message: &Message) -> Result<(), LetterRefusal> {
         self.check_hello_limits(message)?;
         self.check_seal(message)
@@ -134,7 +134,7 @@ impl EndpointSeals {
         })
     }
 
-    /// Adds the headers with which the receiver can verify `bytes`, the encoded `body`, on `subject`.
+    /// Adds the headers that the receiver needs to verify `bytes`, the encoded `body`, on `subject`.
     pub(super) fn add_seal(
         &mut self,
         headers: &mut HeaderMap,
@@ -155,7 +155,7 @@ impl EndpointSeals {
             Self::Node(own) => {
                 own.sealer.set_session(own.controllers.addressee_session(body));
                 headers.insert(SEAL_HEADER, own.sealer.seal_letter(subject, bytes));
-                // Hellos only, because a new controller learns the epochs from those.
+                // Only hellos are checked, because a new controller learns the epochs from them.
                 if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.highest_proof()) {
                     headers.insert(EPOCH_HEADER, proof);
                 }
@@ -184,12 +184,12 @@ impl EndpointSeals {
             return Ok(envelope);
         }
         let from = subject::publishing_node(&message.subject).ok_or("its subject names no node")?;
-        // The name that the server vouches for counts, whatever the letter says.
+        // The name that the server confirms counts, whatever the letter says.
         let mut envelope = MessageEnvelope { from, ..letter::decode_node_message(&message.subject, bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
-            // Bounded by the epoch that a controller has signed: a node that claims the last epoch would
+            // The epoch must be one that a controller has signed: a node that claims the last epoch would
             // lock out all controllers.
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
         }
@@ -198,7 +198,7 @@ impl EndpointSeals {
 }
 
 impl ControllerSeals {
-    /// The highest epoch of which the sender has a proof; zero without one.
+    /// The highest epoch for which the sender has a proof; zero without one.
     fn proven_epoch(&self, message: &Message) -> u64 {
         let proof = header_value(message, EPOCH_HEADER);
         proof.and_then(|proof| proven_epoch(self.sealer.public_key(), proof)).unwrap_or(0)

@@ -50,7 +50,7 @@ pub struct FleetMembership {
     /// The user's claims for the server; empty in a membership of packetrig 0.1, whose server used certificates alone.
     #[serde(default)]
     user: String,
-    /// True if the claims are bound to the key; those of earlier versions were not.
+    /// True if the claims are bound to the key; claims of earlier versions were not.
     #[serde(default)]
     has_bound_claims: bool,
 }
@@ -169,7 +169,7 @@ pub fn enrol_node(
     name: &NodeName,
     earlier: Option<&FleetMembership>,
 ) -> Result<FleetMembership, Error> {
-    // Another name is another node, which gets a key of its own.
+    // Another name means another node, which gets its own key.
     let earlier = earlier.filter(|it| it.name == *name);
     let key = earlier.map_or_else(NodeKey::generate, NodeKey::from_membership)?;
     enrol_with(line, name, &key)
@@ -272,7 +272,7 @@ fn exchange_messages(line: &JoinLine, asker: &CertificateRequester<'_>) -> Resul
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Here(error.to_string()))?
-        // No less strict than usual: `FingerprintVerifier` trusts one authority and leaves all other checks to rustls.
+        // The check is as strict as usual: `FingerprintVerifier` trusts one authority and leaves all other checks to rustls.
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -333,7 +333,8 @@ impl ServerCertVerifier for FingerprintVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // The fingerprint is the authority's, not the server's, whose certificate is renewed from time to time.
+        // The fingerprint is that of the authority, not of the server, because the server's certificate is
+        // renewed from time to time.
         let authority = intermediates
             .iter()
             .find(|it| certificate_fingerprint(it) == self.print)
@@ -343,7 +344,7 @@ impl ServerCertVerifier for FingerprintVerifier {
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
             .build()
             .map_err(|_| UNKNOWN_ISSUER)?
-            // Without intermediates: only the authority itself may have signed the certificate.
+            // No intermediates are allowed: only the authority itself may have signed the certificate.
             .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
     }
 

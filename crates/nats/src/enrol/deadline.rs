@@ -36,7 +36,7 @@ impl DeadlineStream {
 
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The remaining time shrinks with each read, so it is set anew each time.
+        // The remaining time shrinks with each read, so it is set each time.
         self.stream.set_read_timeout(self.time_left()?)?;
         self.stream.read(buffer)
     }

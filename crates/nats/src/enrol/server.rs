@@ -96,7 +96,7 @@ impl EnrolServer {
     }
 }
 
-/// The line for a node's owner. Both addresses are those that the node can reach; those of a cluster are joined by commas.
+/// The line for a node's owner. The node can reach both addresses; addresses of a cluster are joined by commas.
 pub fn join_line(
     authority: &FleetAuthority,
     address: String,
@@ -155,8 +155,8 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
         let Some(slot) = service.slots.claim_slot(from.ip(), &stream) else { continue };
         let service = Arc::clone(service);
         let thread = std::thread::Builder::new().name("enrol".to_owned());
-        // Without a thread the slot is free again, and the node retries. So does a node whose connection fails, because
-        // nothing is issued then.
+        // Without a thread the slot is free again, and the node retries. The same happens after a failed
+        // connection, because nothing is issued then.
         drop(thread.spawn(move || drop(service.serve_connection(stream, &slot))));
     }
 }
@@ -168,7 +168,7 @@ fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Optio
     // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
     key.verify(&question.signed_payload(connection), &proof).ok()?;
-    // The text becomes the subject of signed claims, so it must be the key of a user and nothing else.
+    // The text becomes the subject of signed claims, so it must be exactly the key of a user.
     nkeys::is_public_key(&keys.user, KeyPairType::User).then_some(keys)
 }
 
@@ -176,7 +176,7 @@ impl EnrolService {
     fn serve_connection(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let stream = DeadlineStream::new(stream, ENROL_STEP_TIMEOUT);
-        // Taken for each connection, so that the next node sees a renewed certificate.
+        // The certificate is read for each connection, so that the next node sees a renewed one.
         let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);

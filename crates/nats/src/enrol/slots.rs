@@ -1,7 +1,7 @@
 //! Connections that are served at once, and the choice of the one that is evicted for the next.
 //!
-//! A connection that has not asked yet costs only a slot, so silent ones are evicted, the oldest first. No address
-//! takes the slots of others: each has a share.
+//! A connection that has not asked yet costs only a slot, so silent ones are evicted, the oldest first. No
+//! address can take the slots of other addresses: each has a share.
 
 use packetrig_sys::clock::monotonic_ns;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -46,7 +46,7 @@ impl ConnectionSlots {
 
     /// A slot for a new connection, if need be that of a silent one; `None` if all are in use.
     pub(super) fn claim_slot(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
-        // A second handle, by which the connection can be shut down while its thread reads from it.
+        // A second handle, which can shut down the connection while its thread reads from it.
         let stream = stream.try_clone().ok()?;
         let network = client_network(address);
         let mut own = self.lock_connections();
@@ -101,7 +101,7 @@ impl HeldConnections {
         let evictable = self.held.iter_mut().filter(|held| !held.has_asked && !held.is_evicted);
         let oldest = evictable.filter(|held| held.network == full).min_by_key(|held| held.since_ns)?;
         oldest.is_evicted = true;
-        // The other side may have closed it already.
+        // The peer may have closed the connection already.
         drop(oldest.stream.shutdown(Shutdown::Both));
         Some(())
     }
@@ -117,7 +117,7 @@ impl HeldConnections {
 
 fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        // In IPv6 one machine can have all addresses of a /64 network.
+        // With IPv6, one machine can have all addresses of a /64 network.
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
         four @ IpAddr::V4(_) => four,
     }

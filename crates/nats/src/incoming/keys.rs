@@ -17,7 +17,7 @@ impl std::fmt::Debug for NodeKeys {
 
 /// Reasons why a delivery is not taken.
 pub(super) enum SegmentRefusal {
-    /// It cannot be identified, or its node has not sealed it. It will never be taken.
+    /// The segment cannot be identified, or its node has not sealed it. It will never be accepted.
     NotGenuine,
     /// The key of the node cannot be read now. The server delivers the segment again.
     Later(String),
@@ -48,7 +48,7 @@ struct NamedSegment<'a> {
 }
 
 impl<'a> NamedSegment<'a> {
-    /// `None` if there is no id, or if it does not match the subject, for which the server vouches.
+    /// `None` if there is no id, or if it does not match the subject that the server confirms.
     fn from_message(message: &'a Message) -> Option<Self> {
         let json = message.headers.as_ref()?.get(SEGMENT_HEADER)?.as_str();
         let id: SegmentId = serde_json::from_str(json).ok()?;

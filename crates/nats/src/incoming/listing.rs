@@ -1,8 +1,8 @@
-//! Lists the segments that wait in the stream, and removes those that no controller can take.
+//! Lists the segments that wait in the stream, and removes the segments that no controller can take.
 //!
-//! All teams share the stream, and a node may append to any subject that ends with its name. So subjects whose word is
-//! not that of a run are removed, with all other subjects of their node. A node that has appended to more runs than any
-//! node can be in loses all its segments.
+//! All teams share the stream, and a node may append to any subject that ends with its name. So subjects with
+//! a word that is no run are removed, with all other subjects of their node. If a node has appended to more
+//! runs than a node can take part in, it loses all its segments.
 
 use super::{ReaderConnection, unanswered_error};
 use crate::subject::{self, RESULTS_STREAM};

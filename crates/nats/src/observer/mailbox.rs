@@ -54,7 +54,7 @@ impl HelloMailbox {
             }
             mail.order.push_back(node.clone());
         }
-        // The node keeps its place in the order, so one that sends often does not wait longer.
+        // The node keeps its place in the order, so a node that sends often does not wait longer.
         mail.newest.insert(node, WaitingHello { at, message: copy_message(message) });
         self.0.has_come.notify_one();
     }

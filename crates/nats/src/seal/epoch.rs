@@ -1,8 +1,8 @@
 //! Proof of an epoch: the controller's signature over its number.
 //!
-//! A node reports the highest epoch that it has seen to every new controller, and the controller's own must be above
-//! it. A node that could report any number could report the last one, after which no controller can lead. So a node
-//! shows the signature of that epoch's controller; without one it has seen no epoch.
+//! A node reports the highest epoch that it has seen to every new controller, and the controller's own epoch must be
+//! above it. If a node could report any number, it could report the largest one, and then no controller could lead.
+//! So a node shows the signature of that epoch's controller; without this signature, its report counts as no epoch.
 
 use super::BASE64;
 use base64::Engine as _;
@@ -58,7 +58,7 @@ impl EpochProofs {
         if self.highest.as_ref().is_some_and(|(highest, _)| epoch <= *highest) {
             return Ok(());
         }
-        // Before the file: the proof counts even if it cannot be written.
+        // The proof is stored in memory before the file is written: it counts even if the write fails.
         self.highest = Some((epoch, proof.to_owned()));
         self.file.as_ref().map_or(Ok(()), |file| private_files::replace_file(file, format!("{proof}\n")))
     }

@@ -1,11 +1,11 @@
 //! Seals on the messages of nodes: a reply, a renewal and a segment count only with a MAC that the node alone can make.
 //!
-//! The server vouches for the subject, the seal for the bytes. So neither the server nor an intruder who gets around
-//! its rules can send as a node. The key is derived, for each purpose, from the one that node and controller share
-//! since the enrolment. So bytes sealed for one purpose cannot be shown for another.
+//! The server guarantees the subject, and the seal guarantees the bytes. So neither the server nor an intruder who
+//! evades its rules can send as a node. The key is derived, for each purpose, from the one that node and controller
+//! share since the enrolment. So bytes sealed for one purpose cannot be shown for another.
 //!
-//! A letter names the instance of the controller that spoke to its node last. Another controller does not accept it, so
-//! nobody can replay a letter after the controller that accepted it has gone.
+//! A letter names the instance of the controller that last wrote to its node. Another controller does not
+//! accept it, so nobody can replay a letter after the controller that accepted it has gone.
 //!
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
@@ -119,7 +119,7 @@ impl NodeSealChecker {
         let seal = WrittenSeal::parse_seal(seal).ok_or(NotGenuine("the seal cannot be parsed"))?;
         let WrittenSeal { session, number, .. } = seal;
         if seal.kind != "n" {
-            return Err(NotGenuine("the seal is not one that a node makes"));
+            return Err(NotGenuine("the seal was not made by a node"));
         }
         let known = self.nodes.get(from).filter(|node| node.incarnation == incarnation);
         let has_answered = known.is_some();
@@ -132,17 +132,17 @@ impl NodeSealChecker {
         };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("the seal is forged"))?;
-        // After the seal: nobody but the node decides which controller a letter is for.
+        // This comes after the seal: only the node decides which controller a letter is for.
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
-        // Nothing is remembered before this point, so forged messages leave no state behind.
+        // No state is stored before this point, so forged messages leave no state behind.
         let node = self.find_or_add_instance(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
         node.numbers.entry(kind.to_owned()).or_default().accept_number(number).map_err(NotGenuine)
     }
 
-    /// The record of this instance of a node, whose seal was just verified.
+    /// The record of this instance of a node; its seal was just verified.
     fn find_or_add_instance(
         &mut self,
         from: &NodeName,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 /// Reason for refusing a message whose number was accepted before.
 pub(crate) const REPEATED_MESSAGE_REASON: &str = "the message was received before";
-/// Reason for refusing a message that a later one has overtaken. After a lost connection, messages that the old
-/// connection still carried may arrive after those of the new one: they are correct.
+/// Reason for refusing a message that a later one has overtaken. After a lost connection, messages of the old
+/// connection may arrive after messages of the new one: they are correct.
 pub(crate) const OVERTAKEN_MESSAGE_REASON: &str = "a later message has arrived before it";
 /// Accepted numbers that are remembered. A number below them counts as repeated.
 const MAX_REMEMBERED_NUMBERS: usize = 64;

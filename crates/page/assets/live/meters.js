@@ -53,6 +53,6 @@ export function meterCards(totals) {
   const doubt = Number(totals.records_with_loss) > 0 ? `✗ ${count(totals.records_with_loss)} of ${count(totals.records)} records are of flows during which packets were lost before the meter.`
     : "✓ No record is of a flow during which packets were lost before the meter.";
   const merged = Number(totals.records_with_merges) > 0 ? el("p", {}, `✗ ${count(totals.records_with_merges)} of ${count(totals.records)} records have packets that were merged before the meter and count as one.`) : "";
-  const sampled = Number(totals.sampled_records) > 0 ? el("p", {}, `? ${count(totals.sampled_records)} of ${count(totals.records)} records are of sampled packets: sums count what was metered, and are not multiplied by the sampling interval.`) : "";
+  const sampled = Number(totals.sampled_records) > 0 ? el("p", {}, `? ${count(totals.sampled_records)} of ${count(totals.records)} records are of sampled packets: sums count the metered packets, and are not multiplied by the sampling interval.`) : "";
   return [card("Losses", el("p", {}, doubt), merged, sampled, totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written its ledger here."))];
 }

@@ -163,7 +163,7 @@ export function cellOf(line, method, shown) {
 }
 
 const MEANINGS = {
-  send: "From row to column: probes that were sent. Nobody answers them.",
+  send: "From row to column: probes that were sent. No host answers them.",
   capacity: "From row to column: the rate of the narrowest link, in bits of frames, and its range.",
   ping: "From row to column and back: median round trip, and the share of probes that were lost.",
   there: "From row to column: median one-way delay with its bound, and the share of probes lost on that way.",

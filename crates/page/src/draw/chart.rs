@@ -95,7 +95,7 @@ pub struct Axis {
 /// The meaning of a mark in a chart. Each meaning has its own shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkShape {
-    /// No mark: only the line through it.
+    /// No mark: only the line passes through the point.
     Hidden,
     /// A plain value.
     Dot,
@@ -193,8 +193,7 @@ impl Chart {
                 ("data-unit", self.y.unit.name()),
             ]);
         }
-        // SVG has no z-index: what comes later covers what came before. Spans are the background, values are on
-        // top.
+        // SVG has no z-index: later elements cover earlier ones. Spans are the background, values are on top.
         svg.open_element("svg", &attributes);
         self.spans.iter().for_each(|span| self.draw_span(&mut svg, span));
         self.draw_axes(&mut svg);
@@ -225,7 +224,7 @@ impl Chart {
         let base = TOP_MARGIN + PLOT_HEIGHT;
         let axis = format!("M{LEFT_MARGIN} {TOP_MARGIN}V{base}H{}", LEFT_MARGIN + PLOT_WIDTH);
         svg.empty_element("path", &[("class", "axis"), ("d", &axis)]);
-        // Screen readers get the description of the chart: single numbers of an axis would say nothing to them.
+        // Screen readers get the description of the chart, because single numbers of an axis would not help.
         svg.open_element("g", &[("class", "y-marks"), ("aria-hidden", "true")]);
         for tick in &y_ticks {
             let y = format_coordinate(TOP_MARGIN + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
@@ -252,7 +251,7 @@ impl Chart {
         svg.add_element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
     }
 
-    /// Returns the largest number of ticks whose labels do not overlap.
+    /// Returns the largest number of ticks with labels that do not overlap.
     fn choose_fitting_x_ticks(&self) -> Vec<Tick> {
         // The largest number of marks that fits is taken.
         for wanted in [6, 5, 4, 3, 2] {
@@ -362,8 +361,7 @@ impl Chart {
         let mut pen: Option<String> = None;
         for (index, column) in columns.values.iter().enumerate() {
             let Some(column) = column else {
-                // A column without a value leaves a gap. A line across it would show values that nobody
-                // measured.
+                // A column without a value leaves a gap. A line across it would show values that nobody measured.
                 pen = None;
                 continue;
             };
@@ -377,8 +375,7 @@ impl Chart {
             is_down = !is_down;
             match &pen {
                 None => path.add_part(format_args!("M{x} {first}")),
-                // A flat column at the same height adds nothing: the line is continued only when it turns or
-                // ends.
+                // A flat column at the same height adds nothing: the line is continued only when it turns or ends.
                 Some(y) if y != first || first != second => path.add_part(format_args!("H{x}V{first}")),
                 Some(_) => {}
             }
@@ -395,7 +392,7 @@ impl Chart {
             }
         }
         let class = format!("line line-{style}");
-        // The script reads these values and not the path, whose coordinates are rounded to a tenth.
+        // The script reads these values and not the path, because coordinates in the path are rounded to a tenth.
         let low = columns.format_script_values(|column| column.low);
         let step = columns.step.to_string();
         let mut attributes = vec![
@@ -415,7 +412,7 @@ impl Chart {
 
     fn draw_span(&self, svg: &mut Markup, span: &MarkedSpan) {
         let x = self.x_coordinate_of(span.from);
-        // Drawn with a minimum width: an outage of a microsecond must be visible.
+        // The bar has a minimum width: an outage of a microsecond must be visible.
         let width = (self.x_coordinate_of(span.until) - x).max(1.5);
         let class = if span.is_partial { "partial" } else { "outage" };
         let (x, width) = (format_coordinate(x), format_coordinate(width));
@@ -443,9 +440,9 @@ impl Chart {
         for (index, bar) in self.bars.iter().enumerate() {
             let (left, right) =
                 (self.x_coordinate_of(bar.from as f64), self.x_coordinate_of(bar.below as f64));
-            // Drawn with a minimum height: a single frame must be visible where the axis begins.
+            // The bar has a minimum height: a single frame must be visible where the axis begins.
             let height = (base - self.y_coordinate_of(bar.frames as f64)).max(1.0);
-            // On an axis of many decades, a bucket would be too thin to be seen.
+            // On an axis of many decades, a bucket would be too thin to see.
             let width = (right - left).max(0.8);
             let [x, height, width] = [left, height, width].map(format_coordinate);
             path.add_part(format_args!("M{x} {base}v-{height}h{width}v{height}z"));

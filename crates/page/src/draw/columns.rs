@@ -19,7 +19,7 @@ pub struct Columns {
 impl Columns {
     /// Divides these samples into at most `most` columns.
     pub fn from_samples(samples: &[Option<u64>], most: usize) -> Self {
-        // Rounded up, so that there are at most `most` columns.
+        // The number is rounded up, so that there are at most `most` columns.
         let step = samples.len().div_ceil(most.max(1)).max(1);
         let values = samples.chunks(step).map(|column| {
             let known = column.iter().flatten();

@@ -85,7 +85,7 @@ impl LedgerDiagram {
             account: *account,
             frames: ledger.get(*account),
             exits: build_loss_branches(*account, ledger, places),
-            // No rule leads across the path: what the device loses is a finding and no fault of the counters.
+            // No rule crosses the path: losses of the device are a finding and no fault of the counters.
             balance: rule.map_or(FlowBalance::Balanced, |rule| check_flow_balance(rule, ledger, imbalances)),
         });
         let joined = [
@@ -113,7 +113,7 @@ impl LedgerDiagram {
     pub fn draw_figure(&self) -> Markup {
         let mut figure = Markup::new();
         figure.open_element("figure", &[("class", "ledger")]);
-        // Both are in the file, because paper and a narrow screen may show the same file.
+        // The file has both, because the same file may be shown on paper and on a narrow screen.
         figure.append(&ledger_picture::draw_wide(self)).append(&ledger_picture::draw_narrow(self));
         figure.close_element("figure");
         figure
@@ -121,8 +121,7 @@ impl LedgerDiagram {
 
     /// A sentence for readers that see no picture.
     pub(super) fn describe_flow(&self) -> String {
-        // All numbers of the flow in order: a description that only says what kind of drawing it is would hide
-        // the facts.
+        // The description has all numbers of the flow in order: naming only the kind of drawing would hide the facts.
         let known = self.stations.iter().map(|station| {
             let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
             format!("{} {frames}", account_name(station.account))
@@ -269,7 +268,11 @@ pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> 
             &[("class", "table-box"), ("tabindex", "0"), ("role", "group"), ("aria-label", "Accounts")],
         )
         .open_element("table", &[]);
-    table.add_element("caption", &[], "Accounts, in the order in which a frame goes through them. Accounts that are missing were not measured.");
+    table.add_element(
+        "caption",
+        &[],
+        "Accounts, in the order in which a frame passes them. Missing accounts were not measured.",
+    );
     table.element_with("thead", &[], |head| {
         head.open_element("tr", &[]);
         head.add_element("th", &[("scope", "col")], "account");

@@ -84,7 +84,7 @@ fn draw_zone(svg: &mut Markup, name: &str, zone: LedgerSide, [x, y, width, heigh
     );
 }
 
-/// True if nothing is known between two stations.
+/// True if no frames are known to be lost or added between two stations.
 fn is_unknown(from: &LedgerStage, to: &LedgerStage) -> bool {
     from.frames.is_none() || to.frames.is_none()
 }
@@ -170,7 +170,7 @@ fn draw_wide_station(svg: &mut Markup, station: &LedgerStage, x: f64) {
 
 /// Draws the exits downwards. The first one goes deepest, so that no exit crosses the text of another.
 fn draw_wide_exits(svg: &mut Markup, flow: &LedgerDiagram, station: &LedgerStage, station_x: f64) {
-    // The exits of the path are in a box of their own.
+    // The exits of the path are in a separate box.
     let left = if station.is_before_path() { 638.0 } else { station_x + 16.0 };
     let count = station.exits.len();
     for (index, exit) in station.exits.iter().enumerate() {
@@ -209,8 +209,7 @@ fn choose_exit_class(exit: &LossBranch) -> &'static str {
 
 fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
     let class = choose_exit_class(exit);
-    // A thin line without a head for zero and for unknown: the place exists, and nothing left there as far as
-    // known.
+    // Zero and unknown have a thin line without a head: the place exists, but no frame is known to have left there.
     let width = exit.frames.map_or(0.0, exit_width);
     if width == 0.0 {
         let path = format!("M{x} {FLOW_BASE}V{}", format_coordinate(y - 2.0));
@@ -226,7 +225,7 @@ fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
         format_coordinate(y + 1.0)
     );
     svg.empty_element("path", &[("class", class), ("d", &path), ("stroke-width", &format_coordinate(width))]);
-    // The head is wider than its line, and never smaller than 12 units: a single frame must be seen.
+    // The head is wider than its line, and never smaller than 12 units: a single frame must be visible.
     let half = width.max(8.0) / 2.0 + 2.0;
     let head = format!(
         "M{} {}h{}l-{} 9z",
@@ -379,7 +378,7 @@ fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last:
 }
 
 fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y: f64) -> f64 {
-    // The trunk goes on beside the exits, so that the rows of one column are one flow.
+    // The trunk continues beside the exits, so that the rows of one column are one flow.
     draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
     let middle = y + EXIT_HEIGHT / 2.0;
     let edge = NARROW_FLOW_X + NARROW_FLOW_WIDTH;

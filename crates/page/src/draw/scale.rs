@@ -56,8 +56,7 @@ impl Scale {
         } else {
             (value - self.low) / (self.high - self.low)
         };
-        // A value beyond the axis is drawn at its end: it must neither disappear nor cover other parts of the
-        // page.
+        // A value beyond the axis is drawn at its end: it must neither disappear nor cover other parts of the page.
         part.clamp(0.0, 1.0)
     }
 
@@ -69,8 +68,8 @@ impl Scale {
     fn compute_linear_ticks(&self, wanted: usize) -> Vec<Tick> {
         let step = choose_round_step(self.high - self.low, wanted.max(1) as f64);
         let first = (self.low / step).ceil();
-        // Multiples of the step from their index, and not by adding: rounding errors must not grow along the
-        // axis. The bound ends the list whatever the step is.
+        // Ticks are multiples of the step, computed from their index and not by adding: rounding errors must
+        // not grow along the axis. The bound ends the list for any step.
         let values = (0..=wanted * 3).map(|n| (first + n as f64) * step);
         // The tolerance keeps a last mark that rounding has put a little above the end.
         values

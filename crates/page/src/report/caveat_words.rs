@@ -17,7 +17,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
             "Counts that must add up do not add up: another program may use the port, or a counter of the driver is wrong."
         }
         CaveatKind::NotMeasured => "A counter is missing, so the value named is absent or an estimate.",
-        CaveatKind::ForeignFrames => "There was other traffic on the link. It is not counted.",
+        CaveatKind::ForeignFrames => "There was other traffic on the link. The results do not include it.",
         CaveatKind::Untagged => {
             "These frames are too short for the test tag; their contents were compared instead."
         }
@@ -31,13 +31,13 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
         CaveatKind::CaptureIncomplete => "The disk was full or too slow for the capture.",
         CaveatKind::Interrupted => "The plan was not sent to its end.",
         CaveatKind::StoppedListening => {
-            "The path is slower than the receivers waited: late frames may have counted as lost."
+            "The path is slower than the receivers' waiting time: late frames may have counted as lost."
         }
         CaveatKind::NotQuiet => "The interface may send or change frames by itself.",
         CaveatKind::NearLimit => {
             "The load is within 10 % of the limit of this rig, so the rig itself may have lost frames."
         }
-        CaveatKind::NothingMeasured => "Nothing arrived, or nothing ran.",
+        CaveatKind::NothingMeasured => "No frame arrived, or the run had no stream.",
         CaveatKind::StoodStill => {
             "The program or its virtual machine was paused: times around the pause are not valid."
         }
@@ -59,7 +59,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
     }
 }
 
-/// Returns what the user can do about the caveat.
+/// Returns the user's possible remedy for the caveat.
 pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => "Lower the rate, or use another back end.",
@@ -70,7 +70,7 @@ pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::NotMeasured => "You need not do anything; this note explains the missing value.",
         CaveatKind::ForeignFrames => "Find its sender if there should be none.",
         CaveatKind::Untagged => "Send longer frames.",
-        CaveatKind::Recording => "Copy the file to a place where nobody writes it.",
+        CaveatKind::Recording => "Copy the file to a place where no program writes to it.",
         CaveatKind::NoSendTime => "Send frames with at least 16 bytes of payload.",
         CaveatKind::Clock => "Synchronise the clocks of the nodes.",
         CaveatKind::CaptureIncomplete => "Use a faster disk, a filter, or shorter packets.",
@@ -82,10 +82,11 @@ pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
         CaveatKind::CameLate => "You need not do anything; its results are now in this report.",
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
-        CaveatKind::PortFailed => "Find out what deleted the interface or took it away, and run again.",
+        CaveatKind::PortFailed => "Find the program that deleted or moved the interface, and run again.",
         CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
         CaveatKind::BegunAgain => {
-            "Nothing. If it happens often, the nodes or the network between them are too busy."
+            "You need not do anything. If this happens often, the nodes or the network between them are \
+            too busy."
         }
     }
 }

@@ -34,7 +34,7 @@ impl Sign {
 pub(super) fn write_verdict_sign(page: &mut Markup, sign: Sign, word: &str, is_large: bool) {
     let size = if is_large { " verdict-large" } else { "" };
     page.open_element("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
-    // A sign beside the word, so that no meaning is in a colour alone. Screen readers read only the word.
+    // A sign stands beside the word, so that colour alone never carries a meaning. Screen readers read only the word.
     page.add_element("span", &[("aria-hidden", "true")], sign.mark());
     page.add_element("span", &[], word).close_element("span");
 }
@@ -63,7 +63,7 @@ impl Cell {
         Self::number(time.as_u64(), quantity::format_time(time))
     }
 
-    /// A cell whose value for sorting is already text.
+    /// A cell with a value for sorting that is already text.
     pub(super) fn with_value(value: String, text: String) -> Self {
         Self { text, value: Some(value), ..Self::default() }
     }
@@ -152,8 +152,7 @@ pub(super) fn write_table_head(page: &mut Markup, headings: &[Heading]) {
 
 fn write_table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
     page.open_element("tr", &[]);
-    // `zip` ends with the shorter list: every row has a cell for each heading, and an absent one is a cell,
-    // too.
+    // `zip` ends with the shorter list: every row has a cell for each heading, and an absent one is a cell, too.
     for (index, (heading, cell)) in headings.iter().zip(row).enumerate() {
         // A screen reader names the row by this cell when it reads another one.
         let tag = if index == 0 { "th" } else { "td" };

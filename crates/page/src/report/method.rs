@@ -182,8 +182,8 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
 fn is_number_column(result: &ResultTable, column: usize) -> bool {
     let mut cells =
         result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty()).peekable();
-    // Empty cells were not measured, and must not make a column of numbers one of words. Without any number
-    // there is nothing to align.
+    // Empty cells were not measured, and must not turn a column of numbers into a column of words. Without
+    // any number there is nothing to align.
     cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok())
 }
 
@@ -216,7 +216,12 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
         part.add_element("p", &[], "No trial has a caveat.");
         return;
     }
-    part.add_element("p", &[], "A trial that the rig could not sustain says nothing about the device: the trial was repeated, or its bound is marked as a bound of the rig.");
+    part.add_element(
+        "p",
+        &[],
+        "A trial that the rig could not sustain proves nothing about the device: \
+        the trial was repeated, or its bound is marked as a bound of the rig.",
+    );
     part.open_element("ul", &[]);
     for (text, numbers) in found.iter().take(MAX_CAVEATS) {
         let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();

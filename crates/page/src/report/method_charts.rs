@@ -25,8 +25,7 @@ pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[J
         // The result of these methods is in the charts of their search below, or in tables alone.
         MethodResult::Compare(_) | MethodResult::Mlrsearch(_) | MethodResult::Bisect(_) => {}
     }
-    // Only trials of the search belong to its bounds: trials for latency or loss curves have loads of their
-    // own.
+    // Only trials of the search belong to its bounds: trials for latency or loss curves have other loads.
     let goals = list_accepted_losses(&report.options);
     let searches: Vec<&JournalEntry> =
         trials.iter().filter(|entry| entry.order.purpose == TrialPurpose::Search).collect();
@@ -121,7 +120,7 @@ fn build_axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
 }
 
 fn highest_load(trials: &[&JournalEntry]) -> f64 {
-    // At least 1, so that the axis has a length even if there are no trials.
+    // The number is at least 1, so that the axis has a length even if there are no trials.
     trials.iter().map(|entry| entry.order.load.frames_per_second()).fold(1.0, f64::max)
 }
 
@@ -174,7 +173,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             chart.lines.push(ChartLine::Points { style, points: line, is_joined: true, has_steps: true });
         }
     }
-    // Last, so that the marks of the trials lie on the lines of the bounds.
+    // The trials come last, so that their marks lie on the lines of the bounds.
     chart.lines.push(ChartLine::Points { style: 5, points, is_joined: false, has_steps: false });
     write_figure(page, &format!("Search, {}", group.name), &chart, &legend, Some(CHART_LEGEND));
 }
@@ -205,7 +204,7 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
         group.trials.iter().filter_map(|entry| Some((*entry, entry.result.latency?))).collect();
     let low = latencies.iter().map(|(_, latency)| latency.p50.as_u64()).min().unwrap_or(1);
     let high = latencies.iter().map(|(_, latency)| latency.max.as_u64()).max().unwrap_or(1);
-    // On a linear scale, one long latency would press all others onto the axis.
+    // On a linear scale, one long latency would press all other values onto the axis.
     let is_log = high > low.saturating_mul(20);
     let scale =
         if is_log { Scale::log_from_decades(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
@@ -333,8 +332,8 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
             let style = index + 1;
             let points = curve.points.iter().map(|point| ChartPoint {
                 x: point.percent_of_maximum,
-                // The worse end of the bounds: frames that the rig may have lost count against the device in
-                // the picture, and the text of the point has both ends.
+                // The mark shows the worse end of the bounds: frames that the rig may have lost count against
+                // the device in the picture. The text of the point has both ends.
                 y: point.most_loss_percent,
                 shape: if point.rig_fault.is_some() { MarkShape::Rig } else { MarkShape::Dot },
                 text: format!(

@@ -23,7 +23,8 @@ pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
     let ends = list_line_ends(probes);
     if ends.len() > MAX_ENDS {
         let text = format!(
-            "No grid: the probes have {} different ends, and a grid is drawn for at most {MAX_ENDS}. The list has all that is known.",
+            "No grid: the probes have {} different ends, and a grid is drawn for at most {MAX_ENDS}. The \
+            list has all results.",
             quantity::format_count(ends.len() as u64)
         );
         page.add_element("p", &[("class", "notice")], &text);
@@ -66,7 +67,7 @@ impl<'a> ProbeGrid<'a> {
     }
 
     fn write_table(&self, page: &mut Markup) {
-        // Paper does not scroll: a grid is printed beside the text, on a sheet of its own, or not at all.
+        // Paper does not scroll: a grid is printed beside the text, on a separate sheet, or not at all.
         let (outer, inner) = match self.columns.len() {
             0..=NARROW_COLUMNS => ("pairs", "table-box grid-box"),
             columns if columns <= PRINTED_COLUMNS => ("pairs wide-box", "table-box grid-box"),
@@ -133,8 +134,7 @@ impl<'a> ProbeGrid<'a> {
                 Ok(value) => {
                     page.add_text(&value);
                 }
-                // A cell without a number must not be empty: that would look like a pair that is not in the
-                // plan.
+                // A cell without a number must not be empty: that would look like a pair that is not in the plan.
                 Err(word) => write_verdict_sign(page, self.sign_of(line), word, false),
             },
         }
@@ -158,7 +158,7 @@ impl<'a> ProbeGrid<'a> {
             _ => "unknown",
         };
         match self.probes.method.as_str() {
-            // First, for every method: without probes, no answer would be blamed on the path.
+            // This check comes first for every method: without probes, no answer would be blamed on the path.
             _ if found.counts.sent == 0 => Err("not sent"),
             "send" => Ok(format!("{} sent", quantity::format_count(found.counts.sent))),
             "capacity" => match found.capacity_rate() {
@@ -214,7 +214,8 @@ fn write_unplanned(page: &mut Markup) {
 fn describe_cells(method: &str) -> &'static str {
     match method {
         "send" => {
-            "From row to column: probes that were sent. Nobody answers them. A dash: the plan does not have the pair."
+            "From row to column: probes that were sent. No host answers them. A dash: the plan does not \
+            have the pair."
         }
         "capacity" => {
             "From row to column: the rate of the narrowest link, in bits of frames, and its range. A dash: the plan does not have the pair."

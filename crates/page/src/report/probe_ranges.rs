@@ -33,7 +33,7 @@ pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
 struct RangePicture {
     title: &'static str,
     ranges: Vec<TimeRange>,
-    /// Number of lines with such times, including those that are not drawn.
+    /// Number of lines with such times, including lines that are not drawn.
     total: usize,
     /// Number of lines with a time at or below zero, which a logarithmic axis cannot show.
     without_place: usize,
@@ -48,8 +48,7 @@ impl RangePicture {
         let lines = probes.lines.iter().filter_map(|line| Some((line, times(line.found.as_ref()?)?)));
         let total = lines.clone().count();
         let mut ranges: Vec<TimeRange> = lines
-            // A delay at or below zero is possible within its bound. Times out of order are of a damaged
-            // report.
+            // A delay at or below zero is possible within its bound. Times out of order are of a damaged report.
             .filter(|(_, times)| times.min_ns > 0 && times.is_ordered())
             .map(|(line, times)| {
                 let [min_ns, p50_ns, p99_ns, max_ns] =
@@ -60,7 +59,7 @@ impl RangePicture {
             })
             .collect();
         let without_place = total - ranges.len();
-        // By p99 and not by the maximum, which a single late answer decides.
+        // The lines are sorted by p99 and not by the maximum, because a single late answer decides the maximum.
         ranges.sort_by_key(|range| Reverse(range.p99_ns));
         ranges.truncate(MAX_RANGES);
         Self { title, ranges, total, without_place }
@@ -95,7 +94,7 @@ impl RangePicture {
         if self.without_place > 0 {
             let lines = quantity::format_count_with_unit(self.without_place as u64, "line");
             notes.push(format!(
-                "Not drawn: {lines} with a time at or below zero, which this axis does not have."
+                "Not drawn: {lines} with a time at or below zero, because this axis starts above zero."
             ));
         }
         notes

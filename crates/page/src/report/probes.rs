@@ -32,8 +32,7 @@ pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
 fn describe_request(probes: &ProbesReport) -> String {
     let (most, what, pause) = match probes.method.as_str() {
         "send" => ("", "train", "one each"),
-        // A measurement of the capacity ends as soon as the pairs agree, so the plan has only their largest
-        // number.
+        // A measurement of the capacity ends as soon as the pairs agree, so the plan has only their largest number.
         "capacity" => ("at most ", "packet pair", "with pauses of at least"),
         _ => ("", "probe", "one each"),
     };
@@ -52,7 +51,7 @@ pub(super) fn line_name(line: &ProbeLineReport) -> String {
     format!("{} → {}", line.from, line.to)
 }
 
-/// Number of probes without a valid answer, including those that a host refused.
+/// Number of probes without a valid answer, including probes that a host refused.
 pub(super) const fn unanswered_count(counts: &ProbeCounts) -> u64 {
     // A refusal comes from a host that received the probe, but it is not an answer of the target.
     counts.lost.saturating_add(counts.refused)
@@ -65,7 +64,7 @@ pub(super) fn list_probe_figures(probes: &ProbesReport) -> Vec<Figure> {
     if !probes.is_answered() {
         return figures;
     }
-    // Without sent probes there is no share.
+    // Without sent probes the share is undefined.
     let lost = sum_line_counts(probes, |found| unanswered_count(&found.counts)).filter(|_| sent > Some(0));
     let share =
         lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::format_percent(lost, sent)));
@@ -144,8 +143,8 @@ impl<'a> ProbeRow<'a> {
         found
             .end
             .describe_end()
-            // From the strongest reason to the weakest: each explains the values that are missing better than
-            // the next.
+            // The reasons are ordered from the strongest to the weakest: each explains missing values better
+            // than the next.
             .or_else(|| no_rate?.why_not.clone())
             .or_else(|| {
                 is_short.then(|| format!("{} not sent", quantity::format_count_with_unit(unsent, "probe")))
@@ -164,7 +163,7 @@ impl<'a> ProbeRow<'a> {
             CriterionResult::Unknown => 1,
             CriterionResult::Pass => 0,
         };
-        // In billionths, with 128 bits: the product overflows 64.
+        // The share is in billionths, with 128 bits: the product overflows 64.
         let lost = self.found.map(|found| {
             u128::from(unanswered_count(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
         });
@@ -186,7 +185,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     page.add_element("a", &[("href", "probes.csv")], "probes.csv").add_text(".").close_element("p");
     let mut label = "All lines".to_owned();
     if count > MAX_ROWS {
-        // Sorted only if some are left out: a complete list keeps the order of the plan.
+        // The list is sorted only if some lines are left out: a complete list keeps the order of the plan.
         rows.sort_by_key(|row| Reverse(row.badness_sort_key()));
         rows.truncate(MAX_WORST_ROWS);
         label = format!("The {MAX_WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));

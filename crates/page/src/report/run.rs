@@ -38,8 +38,8 @@ pub fn render_run(run: RunPage<'_>) -> String {
     if let Some(probes) = &report.probes {
         parts.add_section("probes", "Probes", "Probes", |page| probes::write_probes(page, probes));
     }
-    // The ledger stands before the streams: a loss of the rig itself explains losses of streams, not the other
-    // way.
+    // The ledger stands before the streams: a loss of the rig itself can explain losses of streams,
+    // but not the reverse.
     parts.add_section("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
     // A plan has either flows or probes.
     if report.probes.is_none() {

@@ -117,7 +117,7 @@ fn build_port_info_cells(info: &PortInfo) -> Vec<Cell> {
         Cell::text(info.name.clone()),
         Cell::text(info.location.clone()),
         Cell::text(info.driver.clone()),
-        // Some drivers report no link speed, for example those of virtual interfaces.
+        // Some drivers report no link speed, for example drivers of virtual interfaces.
         Cell::text(speed.unwrap_or_else(|| "not known".to_owned())),
         Cell::text(format!("{}: {}", info.back_end.name(), info.why)),
         Cell::text(format!("{}, {}", stamp_kind_name(info.tx_stamp), stamp_kind_name(info.rx_stamp))),
@@ -196,8 +196,8 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
 fn write_machines(page: &mut Markup, report: &RunReport) {
     // Reports of earlier versions have no facts about machines.
     if report.nodes.iter().all(|node| node.machine.is_none()) {
-        let text =
-            "No node reported its machine: no node reported at all, or the report is from an older version.";
+        let text = "No node reported its machine: no node has sent a report, or the report is from an \
+            older version.";
         page.add_element("p", &[("class", "absent")], text);
         return;
     }

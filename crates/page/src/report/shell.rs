@@ -78,8 +78,7 @@ fn build_content_policy() -> String {
     let style = hash_content(&[crate::PAGE_STYLES, REPORT_STYLE]);
     let script = hash_content(&[REPORT_SCRIPT]);
     format!(
-        // `default-src 'none'` refuses also files beside the page. The hashes allow exactly what this page
-        // contains.
+        // `default-src 'none'` also refuses files beside the page. The hashes allow exactly the content of this page.
         "default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 }

@@ -83,7 +83,7 @@ struct StreamTime {
     most: usize,
     /// True if the run lasted longer than the series can hold.
     is_cut: bool,
-    /// The second in which sending ended, which therefore contains fewer frames.
+    /// The second in which sending ended; for this reason it contains fewer frames.
     partial: Option<(f64, f64)>,
 }
 
@@ -199,7 +199,7 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
             "the report does not say in which second frames were lost.",
         );
     }
-    // Seconds after the last loss are not in the series. As long as it had space, nothing was lost in them.
+    // The series has no seconds after the last loss. As long as it had space, these seconds were without loss.
     lost.resize(time.seconds.max(lost.len()), Some(0));
     let columns = time.to_columns(&lost);
     let most = columns.high().unwrap_or(0);
@@ -308,7 +308,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     write_figure(page, "Latency over time", &chart, &legend, Some(&note));
 }
 
-/// For which of the seconds with delays the percentiles are known.
+/// The seconds with delays for which the percentiles are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KnownPercentiles {
     All,
@@ -330,8 +330,8 @@ impl KnownPercentiles {
         match self {
             Self::All => "The maximum of a second is exact; its percentiles are at most 6.25 % too large.",
             Self::Some => {
-                "Maximum and mean of a second are exact; its percentiles are at most 6.25 % too large. They are not known of seconds \
-                 that several receivers measured, or in which stamps were out of order by more than a second."
+                "Maximum and mean of a second are exact; its percentiles are at most 6.25 % too large, and \
+                unknown for seconds with several receivers or with stamps out of order by more than a second."
             }
             Self::None => {
                 "The report has no percentiles of single seconds: several receivers measured this stream, or the report is from an older version."
@@ -368,7 +368,7 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
         return write_absent_figure(
             page,
             "Latency distribution",
-            "this report was made by a version that did not keep it.",
+            "the version that made this report did not store it.",
         );
     }
     let buckets = &stream.latency_histogram;

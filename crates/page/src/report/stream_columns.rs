@@ -1,4 +1,4 @@
-//! The columns of the table of streams: those of the report's list that have a place on the page.
+//! The columns of the table of streams: the columns of the report's list that have a place on the page.
 
 use super::elements::{Cell, Heading, number_column, word_column};
 use crate::quantity;
@@ -69,8 +69,8 @@ impl StreamColumn {
     pub(super) fn datum_of(&self, stream: &StreamReport) -> Option<StreamDatum> {
         Some(match self.column.value_in(&stream)? {
             CellValue::Count(value) => StreamDatum::from_number(value),
-            // A quotient would be rounded, and shares of a few frames in 10^9 would become equal when they are
-            // sorted.
+            // A quotient would be rounded, and shares of a few frames in 10^9 would become equal
+            // when they are sorted.
             CellValue::Share { part, whole, .. } => StreamDatum::Text(format_share_value(part, whole)),
             value => StreamDatum::Text(format_cell_value(&value)),
         })

@@ -22,7 +22,7 @@ const MAX_WORST_CHARTS: usize = 16;
 /// Maximum number of streams that are all unfolded.
 const MAX_UNFOLDED_STREAMS: usize = 4;
 
-/// The streams, those with the worst results first.
+/// The streams; streams with the worst results come first.
 pub(super) fn sort_worst_first(report: &RunReport) -> Vec<&StreamReport> {
     let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
     streams.sort_by_key(|stream| {
@@ -57,8 +57,8 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
     let worst = sort_worst_first(report);
-    // The script replaces this table with all streams. Without script it stays, and names the file with the
-    // rest.
+    // The script replaces this table with all streams. Without the script, the table stays and names the file
+    // with the remaining streams.
     page.open_element("div", &[("id", "streams-worst")]);
     let label = format!("The {MAX_WORST_ROWS} worst of {} streams", quantity::format_count(count as u64));
     page.add_element(
@@ -121,7 +121,7 @@ pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
     }
     let most_columns = stream_charts::columns_per_series(shown.len());
     for (index, stream) in shown.iter().enumerate() {
-        // The first one is always open, so that a reader sees what is folded in the others.
+        // The first one is always open, so that a reader sees what kind of content the folded ones have.
         let is_open = shown.len() <= MAX_UNFOLDED_STREAMS || index == 0;
         let mut attributes = vec![("class", "stream"), ("data-name", stream.name.as_str())];
         if is_open {

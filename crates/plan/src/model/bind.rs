@@ -41,7 +41,7 @@ impl Plan {
         speeds: &[Option<BitRate>],
         is_here: &dyn Fn(usize) -> bool,
     ) -> Result<BoundPlan, PlanProblems> {
-        // Without this tail, `zip` would drop the ports for which the caller gives no speed.
+        // Without this addition, `zip` would drop the ports for which the caller gives no speed.
         let of_links = speeds.iter().copied().chain(std::iter::repeat(None));
         let speeds: Vec<_> =
             self.ports.iter().zip(of_links).map(|(port, link)| port.speed.or(link)).collect();
@@ -77,7 +77,7 @@ impl Plan {
     /// Problems of ports that would have to carry more than their speed.
     fn overload_problems(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
-            // Without a known speed nothing can be too much.
+            // Without a known speed, no load can be too high.
             let speed = (*speed)?;
             let load = self.port_load(streams, port);
             (load > speed).then(|| {
@@ -227,7 +227,7 @@ impl FlowShare {
                     self.of
                 ));
             }
-            // Fewer frames at a rate that is lower by the same factor take as long: the pause stays.
+            // Fewer frames at a proportionally lower rate take the same time: the pause does not change.
             SendPattern::Bursts { bursts, frames, pause } => {
                 SendPattern::Bursts { bursts, frames: frames / self.of, pause }
             }

@@ -113,7 +113,8 @@ fn read_conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
 
 fn named_conditions(fields: DocumentObject<'_>, base: FilterBase, table: &[FieldDef]) -> Vec<FieldCondition> {
     let mut found = Vec::new();
-    // Only fields that the document names: with the default mask, an absent field would demand the value 0.
+    // Only fields that the document names are tested: with the default mask, an absent field would
+    // demand the value 0.
     for (name, bit_offset, bits) in table {
         if let Some(field) = fields.read_object(name) {
             let value = read_hex(&field, "value", *bits);

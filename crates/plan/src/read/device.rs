@@ -87,7 +87,7 @@ type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>
 
 /// Refuses an address that another interface of the same network has: both would answer for it.
 fn refuse_duplicate_addresses(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
-    // Without the priority, which does not divide a link into networks.
+    // The priority is left out, because it does not divide a link into networks.
     let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));

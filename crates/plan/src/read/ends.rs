@@ -27,7 +27,7 @@ pub(super) struct FlowEndpoint {
 pub(super) struct EndpointPair {
     pub(super) from: FlowEndpoint,
     pub(super) to: FlowEndpoint,
-    /// True for the opposite direction, whose headers are reversed.
+    /// True for the opposite direction, which has reversed headers.
     pub(super) is_reverse: bool,
     /// Share of the frames of this direction that the pair sends.
     pub(super) part: crate::FlowShare,
@@ -127,7 +127,7 @@ fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEn
 fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option<FlowEndpoints> {
     let one_to_one = object.read_word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
     let both_ways = object.read_flag("bidirectional", false);
-    // Both sides are read before either is given up, so that problems of both are noted.
+    // Both sides are read before either is given up, so that problems of both sides are noted.
     let tx = read_endpoints(object, "tx_names", known);
     let rx = read_endpoints(object, "rx_names", known);
     let tx = tx?;
@@ -158,7 +158,7 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
     } else {
         tx.iter().flat_map(|from| rx.iter().map(|to| (*from, *to))).collect()
     };
-    // Such a frame would never leave its port, and nothing could be measured.
+    // Such a frame would never leave its port, so no frame could be measured.
     if let Some((same, _)) = couples.iter().find(|(from, to)| from == to) {
         object.item.add_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
         return None;

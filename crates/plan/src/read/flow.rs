@@ -35,7 +35,7 @@ pub(super) fn read_flows<'a>(
     names: &mut UniqueNames<'a>,
 ) -> Vec<Stream> {
     let flows = config.each_item("flows");
-    // Most flows have one stream. A list that grows by doubling would take three times as much for a while.
+    // Most flows have one stream. A list that grows by doubling would temporarily take three times as much memory.
     let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MAX_STREAMS));
     let mut flow = 0;
     for item in flows.into_iter().flatten() {
@@ -47,7 +47,7 @@ pub(super) fn read_flows<'a>(
             read_flow(&item, flow, options, known, names, &mut streams);
             flow += 1;
         }
-        // Checked in the loop: a document must not fill the memory before it is refused.
+        // The limit is checked in the loop: a document must not fill the memory before it is refused.
         if streams.len() > MAX_STREAMS {
             config.item.add_error(format!("more than {MAX_STREAMS} streams; a run cannot distinguish more"));
             return Vec::new();
@@ -87,7 +87,7 @@ fn read_flow<'a>(
     };
     object.refuse_members(&["egress_packet"], UNSUPPORTED_TEXT);
     object.refuse_unread();
-    // Given up only here, after all members were read, so that users see the problems of all of them.
+    // The flow is refused only here, after all members were read, so that users see the problems of all members.
     let ends = ends?;
     let shared = FlowBasis { place, flow, name, metrics };
     match (ends, source?) {
@@ -117,7 +117,7 @@ struct FlowGap {
     frames: FrameOrigin,
 }
 
-/// The flows that this placeholder in a part of a plan stands for.
+/// The flows that this placeholder in a part of a plan replaces.
 fn read_flow_gap(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
@@ -125,14 +125,15 @@ fn read_flow_gap(
     streams: usize,
 ) -> Option<FlowGap> {
     let object = item.as_object()?;
-    // At most what is left, so that placeholders alone cannot exceed the limit of streams.
+    // The number is at most the remaining limit, so that placeholders alone cannot exceed the limit of streams.
     let count = read_placeholder(&object, options, MAX_STREAMS - streams.min(MAX_STREAMS))?;
     let last_port = known.port_count().saturating_sub(1) as u128;
     let tx = object.require_member("tx").and_then(|item| item.as_number(0, last_port));
     object.refuse_unread();
     // A number that is refused is already an error.
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
-    // Never sent here: these streams only keep the numbers of the others as they are in the whole plan.
+    // This node never sends these streams: they only keep the numbers of the other streams as they are
+    // in the whole plan.
     let size = SizePattern::Fixed(FrameSize::MIN);
     let spec = FrameSpec {
         headers: Vec::new(),
@@ -208,7 +209,7 @@ impl FlowBasis {
                 stream.name = format!("{}: {from} > {to}", self.name);
             }
             streams.push(stream);
-            // The caller reports it. Building the other pairs would only take memory.
+            // The caller reports this error. Building the remaining pairs would only take memory.
             if streams.len() > MAX_STREAMS {
                 break;
             }
@@ -265,9 +266,9 @@ impl FlowBasis {
 
 /// The source of a flow's frames and their times.
 enum FlowOrigin {
-    /// They are in a file.
+    /// The frames are in a file.
     File(ReplaySource),
-    /// They are made from headers, sizes and a payload.
+    /// The frames are made from headers, sizes and a payload.
     Recipe(FlowRecipe),
 }
 
@@ -326,8 +327,8 @@ fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTempla
     }
 }
 
-/// Refuses a measured stream whose smallest frames have no room for a tag: the receiver would take them for lost. Warns if they have room
-/// for the short form only.
+/// Refuses a measured stream whose smallest frames have no room for a tag: the receiver would count them as
+/// lost. Warns if they only have room for the short form.
 fn check_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
     if !metrics.enable {
         return;
@@ -353,7 +354,8 @@ fn check_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wanted
             TagForm::Full,
             "have room for the short test tag only, which distinguishes 4096 flows, and this one comes after them",
         ),
-        None => refuse(TagForm::Short, "have no room for the test tag, by which the receiver knows them"),
+        None => refuse(TagForm::Short, "have no room for the test tag, which the receiver needs to \
+            recognise them"),
     });
 }
 

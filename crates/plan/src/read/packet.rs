@@ -18,7 +18,7 @@ const UNSUPPORTED_HEADERS: &[&str] =
 #[derive(Clone, Copy)]
 pub(super) struct HeaderContext {
     pub(super) options: PlanParseOptions,
-    /// Number of the flow, from which its seeds are drawn.
+    /// Number of the flow; its seeds are drawn from this number.
     pub(super) flow: u64,
     /// True if the flow connects emulated interfaces: `auto` then means their addresses.
     pub(super) device: bool,
@@ -132,7 +132,7 @@ fn read_nested_fields(
     }
 }
 
-/// Reads the fields whose name is `prefix` and one more word.
+/// Reads the fields with names that consist of `prefix` and one more word.
 fn read_prefixed_fields(
     header: &mut PacketHeader,
     object: &DocumentObject<'_>,
@@ -223,7 +223,7 @@ fn read_pattern(
     context: HeaderContext,
 ) -> Option<FieldSetting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
-    // OTG has no `auto` for a source MAC; on device flows it can mean one thing only.
+    // OTG has no `auto` for a source MAC; on device flows it can have only one meaning.
     let has_auto = context.device && field.form == FieldNotation::Mac && field.name == "src"
         || matches!(
             field.extra,

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The headers of one pair's frames.
 pub(super) struct PairHeaders {
     pub(super) headers: Vec<PacketHeader>,
-    /// The neighbour whose MAC address the headers need.
+    /// The neighbour with the MAC address that the headers need.
     pub(super) awaits: Option<DeviceNeighbour>,
     /// True if the next hop is a router.
     pub(super) routed: bool,
@@ -34,7 +34,7 @@ pub(super) fn headers_for_pair(
         reverse_direction(&mut headers);
     }
     let from = &known.interfaces[pair.from.interface];
-    // Without Ethernet in front there are no tags and no MAC addresses to fill in.
+    // Without an Ethernet header there are no tags and no MAC addresses to fill in.
     if headers[0].kind() != HeaderKind::Ethernet {
         return Ok(PairHeaders { headers, awaits: None, routed: false });
     }
@@ -78,8 +78,8 @@ fn select_part_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHe
     Ok(mine)
 }
 
-/// Reverses the direction: addresses and ports change places. MAC addresses do only if the document gives both;
-/// otherwise those of the interfaces are used.
+/// Reverses the direction: it swaps addresses and ports. It swaps MAC addresses only if the document gives
+/// both; otherwise it uses the addresses of the interfaces.
 fn reverse_direction(headers: &mut [PacketHeader]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
@@ -108,7 +108,7 @@ fn reverse_direction(headers: &mut [PacketHeader]) {
 }
 
 fn swap_settings(header: &mut PacketHeader, one: &str, other: &str) {
-    // Both are copied first: setting one of them would overwrite the other.
+    // Both addresses are copied first: setting one of them would overwrite the other.
     let first = header.field_setting(one).cloned();
     let second = header.field_setting(other).cloned();
     for (name, setting) in [(one, second), (other, first)] {
@@ -134,14 +134,14 @@ fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
     if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == HeaderKind::Vlan) {
         return;
     }
-    // A type that the document gives announces what follows the last tag, so it moves there.
+    // A type in the document announces the header after the last tag, so it moves there.
     let innermost = headers[0].field_setting("ether_type").cloned();
     headers[0].set_field("ether_type", fixed_setting(vlans[0].tpid));
     for (index, vlan) in vlans.iter().enumerate() {
         let mut header = PacketHeader::new(HeaderKind::Vlan);
         header.set_field("priority", fixed_setting(vlan.priority.into()));
         header.set_field("id", fixed_setting(vlan.id));
-        // The TPID field of a tag announces what follows it: the next tag, or the content of the frame.
+        // The TPID field of a tag announces the next part: another tag, or the content of the frame.
         let next = vlans.get(index + 1).map(|next| fixed_setting(next.tpid));
         if let Some(follows) = next.or_else(|| innermost.clone()) {
             header.set_field("tpid", follows);
@@ -152,7 +152,7 @@ fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
 
 /// The index of the outermost IP header, if it directly follows Ethernet and its tags.
 fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
-    // Only the outermost IP header is between the two interfaces. Inner ones belong to a tunnel.
+    // Only the outermost IP header is between the two interfaces. Inner headers belong to a tunnel.
     let first = headers.iter().skip(1).position(|header| header.kind() != HeaderKind::Vlan)? + 1;
     matches!(headers[first].kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6).then_some(first)
 }
@@ -210,7 +210,7 @@ fn find_endpoint_address<'a>(
 struct NextHop {
     /// MAC address of the next hop, if it is known.
     mac: Option<Mac>,
-    /// The neighbour that must be asked for it otherwise.
+    /// The neighbour that must otherwise be asked for the address.
     awaits: Option<DeviceNeighbour>,
     is_router: bool,
 }
@@ -221,8 +221,8 @@ impl NextHop {
     }
 }
 
-/// Finds the next hop: the destination itself within the network, otherwise the gateway; without IP, the other
-/// interface.
+/// Finds the next hop: the destination itself within the network, otherwise the gateway; without
+/// IP, the other interface.
 fn find_next_hop(
     headers: &[PacketHeader],
     pair: &EndpointPair,
@@ -254,8 +254,8 @@ fn find_next_hop(
     Ok(NextHop { mac: None, awaits, is_router: direct.is_none() })
 }
 
-/// Directs the frames of a recording to the gateway of the sending interface, or without one to the other interface.
-/// Returns the neighbour whose MAC address they lack. The error is for the user.
+/// Directs the frames of a recording to the gateway of the sending interface or, without a gateway, to the other
+/// interface. Returns the neighbour with the MAC address that the frames lack. The error is for the user.
 pub(super) fn direct_recording(
     rewrite: &mut FrameRewrite,
     pair: &EndpointPair,

@@ -56,7 +56,7 @@ fn port_at(name: String, place: site::PortPlace) -> Port {
 /// Maximum number of ports of a part of a plan.
 const MAX_PORTS: usize = 1 << 16;
 
-/// The number of ports or flows of other nodes that a placeholder in a part of a plan stands for, at most `most`.
+/// The number of ports or flows of other nodes that a placeholder in a part of a plan replaces, at most `most`.
 pub(super) fn read_placeholder(
     object: &DocumentObject<'_>,
     options: PlanParseOptions,
@@ -89,7 +89,7 @@ pub(super) fn read_layer1<'a>(
         let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
         let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
         let words: Vec<&'static str> = OTG_SPEEDS.iter().map(|(word, _)| *word).collect();
-        // A wrong word is already an error; the fallback only lets the reading go on.
+        // A wrong word is already an error; the fallback only lets the reading continue.
         let speed = object.read_member("speed").map(|_| object.read_word("speed", &words, OTG_SPEEDS[4].0));
         let mbits = speed.and_then(|word| OTG_SPEEDS.iter().find(|(known, _)| *known == word));
         let mtu = object.read_member("mtu").map(|_| object.read_number("mtu", 1500, 64, 14_000));

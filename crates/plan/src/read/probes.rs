@@ -156,7 +156,7 @@ fn read_port_list(object: &DocumentObject<'_>, list: &'static str, ports: &PortN
 fn read_target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
     let text = item.as_text()?;
     let alone = text.parse().map(|ip| SocketAddr::new(ip, port));
-    // With a port first: an IPv6 address with brackets and a port is no address alone.
+    // The form with a port comes first: an IPv6 address with brackets and a port is not a plain address.
     text.parse().or(alone).map_err(|_| item.add_error(format!("`{text}` is not an IP address"))).ok()
 }
 
@@ -210,7 +210,7 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
         item.add_error("each port that probes or is probed needs its IP address in `addresses`");
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
-    // The port with the most lines decides, because records are kept on each node for itself.
+    // The port with the most lines decides, because each node keeps its own records.
     let most_lines = senders.into_iter().map(|port| plan.line_count_of(port)).max().unwrap_or(0);
     let first = if plan.method.needs_exclusive_turn() { CAPACITY_TRAINS_BEFORE_PAIRS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));

@@ -71,7 +71,7 @@ fn read_timing(replay: &DocumentObject<'_>) -> Option<ReplayTiming> {
 
 fn read_rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
     let Some(object) = replay.read_object("rewrite") else { return Some(FrameRewrite::default()) };
-    // All members are read before one of them is given up, so that problems of all are noted.
+    // All members are read before one of them is given up, so that problems of all members are noted.
     let src_mac = object.read_member("src_mac").map(|item| read_mac(&item).ok_or(())).transpose();
     let dst_mac = object.read_member("dst_mac").map(|item| read_mac(&item).ok_or(())).transpose();
     let vlan = object.read_member("vlan").map(|item| parse_or_default(Some(item), "").ok_or(())).transpose();
@@ -121,7 +121,7 @@ fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     let bytes = required_number(&object, "bytes", 1);
     let span = required_number(&object, "span_ns", 0);
     let largest = object.read_number("largest", 1518, 14, MAX_REPLAYED_FRAME_BYTES);
-    // Without the member, no tag is known that could be taken off.
+    // Without the member, packetrig knows no tag to remove.
     let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);
     let has_fcs = object.read_flag("has_fcs", false);
     object.refuse_unread();

@@ -7,7 +7,7 @@ use crate::{PlanParseOptions, PlanProblem, PortHost, PortLocation};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Prefix of a location that stands for any port with a label.
+/// Prefix of a location that means any port with a label.
 const ANY_LABEL_PREFIX: &str = "any-";
 /// Longest name of a node or a label.
 const MAX_NAME_CHARACTERS: usize = 63;

@@ -78,7 +78,7 @@ fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     if object.read_choice(&["predefined", "custom"], "predefined") == "custom" {
         for item in object.each_item("custom").into_iter().flatten() {
             let pair = item.as_object()?;
-            // In hundredths: an absent weight is 1.
+            // The value is in hundredths: an absent weight is 1.
             let weight = pair.read_member("weight").map_or(Some(100), |item| read_hundredths(&item));
             pairs.push((read_frame_size(&pair, "size", 64), weight?));
             pair.refuse_unread();

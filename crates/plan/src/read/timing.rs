@@ -124,7 +124,7 @@ pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
         Some((_, exponent)) => exponent.parse::<i32>().ok()?,
         None => 0,
     };
-    // All digits as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
+    // All digits are read as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
     // `parse` accepts `+5`, but no document means it.

@@ -32,9 +32,9 @@ pub(super) fn flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
             flows.resize(stream.flow + 1, FlowLoad::default());
         }
         let flow = &mut flows[stream.flow];
-        // Every part has 1/of of the rate, so any of them gives the rate of the flow.
+        // Every part has 1/of of the rate, so each part gives the rate of the flow.
         flow.rate = timed.timeline.rate.as_f64() * stream.part.of as f64;
-        // The first part of a direction stands for it.
+        // The first part of a direction represents the direction.
         flow.directions += u32::from(stream.part.index == 0);
     }
     flows
@@ -62,8 +62,8 @@ impl TrialTraffic {
         &self.senders
     }
 
-    /// The highest load, all senders together, at which no flow exceeds its rate in the document and no sender exceeds
-    /// `of_sender`. With `size`, for frames of that size.
+    /// The highest total load of all senders at which no flow exceeds its rate in the document and no sender
+    /// exceeds `of_sender`. With `size`, for frames of that size.
     pub fn highest_load(
         &self,
         size: Option<FrameSize>,
@@ -80,8 +80,8 @@ impl TrialTraffic {
         Ok(most.map_or(of_document, |most| most.min(of_document)))
     }
 
-    /// The load, all senders together, at which the sender with the largest share has this rate. With `size`, for
-    /// frames of that size.
+    /// The total load of all senders at which the sender with the largest share has this rate. With `size`,
+    /// for frames of that size.
     pub fn load_at(&self, size: Option<FrameSize>, of_sender: Rate) -> Result<f64, PlanProblems> {
         self.load_on(&self.bind_with_size(size)?, of_sender)
     }
@@ -96,7 +96,7 @@ impl TrialTraffic {
         Ok(least)
     }
 
-    /// The load, all senders together, at which this port has the rate; `None` if it sends nothing.
+    /// The total load of all senders at which this port has the rate; `None` if it sends nothing.
     fn load_of_port(&self, bound: &BoundPlan, port: usize, rate: Rate) -> Result<Option<f64>, PlanProblems> {
         let whole = self.full_load();
         let streams = self.streams.iter().zip(&bound.plan.streams).filter(|(stream, _)| stream.tx == port);

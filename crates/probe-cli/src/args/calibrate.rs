@@ -15,7 +15,7 @@ pub struct CalibrateProbes {
     #[arg(value_name = "IF", num_args = 2)]
     pub interfaces: Vec<PortLocation>,
     /// Number of probes for each mechanism
-    // At least one train of a calibration, which has 50 probes.
+    // The number is at least one train of a calibration, which has 50 probes.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(50..=1_000_000))]
     pub count: u32,
     /// Time between two probes

@@ -73,7 +73,7 @@ pub struct ContentFlags {
     #[arg(long, value_name = "SIZE", default_value = "128")]
     pub size: FrameSize,
     /// UDP port of the target
-    // RFC 863: port 9 is the discard service, which answers nothing.
+    // RFC 863: port 9 is the discard service, which sends no answer.
     #[arg(long, value_name = "PORT", default_value_t = 9, value_parser = parse_port)]
     pub port: u16,
     /// UDP source port of the probes
@@ -84,7 +84,7 @@ pub struct ContentFlags {
     pub about: Option<String>,
     /// Send this frame instead of UDP datagrams: hexadecimal, from the Ethernet header on. Its addresses must be
     /// those of this interface and the target
-    // A frame that is given in full has its size, ports and payload already.
+    // A frame that is given in full already has its size, ports and payload.
     #[arg(long, value_name = "HEX", conflicts_with_all = ["size", "port", "source_port", "about"])]
     pub frame: Option<String>,
 }

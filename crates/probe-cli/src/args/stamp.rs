@@ -38,7 +38,7 @@ pub struct SessionFlags {
 #[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
 pub struct ReflectArgs {
     /// Address to listen on and to answer from, with its port if that is not 862
-    // Loopback by default: a reflector answers others only at an address that its user names.
+    // The default is loopback: a reflector answers other machines only at an address that its user names.
     #[arg(value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:862", value_parser = parse_reflector_address)]
     pub address: SocketAddr,
     /// Listen in this network namespace

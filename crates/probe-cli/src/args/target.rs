@@ -51,7 +51,7 @@ impl ProbeTargetPort {
             let target = ProbeTarget { address: address.ip(), name: None };
             return Ok(Self { target, port: address.port() });
         }
-        // An IPv6 address without brackets has several colons, and none of them begins a port.
+        // An IPv6 address without brackets has several colons, but no colon starts a port.
         let with_port = text.rsplit_once(':').filter(|(host, _)| !host.contains(':'));
         let Some((host, port)) = with_port else {
             return Ok(Self { target: text.parse()?, port: usual_port });

@@ -1,4 +1,4 @@
-//! `packetrig probe allowed`: what may be sent to a target.
+//! `packetrig probe allowed`: shows which probes may be sent to a target.
 
 use super::bounds;
 use crate::args::AllowedArgs;

@@ -85,7 +85,7 @@ pub(super) fn make_line<'m>(
     method: Box<dyn ProbeMethod + 'm>,
     turn: ProbeLineTurn,
 ) -> Result<TargetProbeSeries<'m>, Error> {
-    // Before anything is sent: a file that cannot be written would lose the result.
+    // The file is opened before any probe is sent: an unwritable file would lose the result.
     files.check_tables(&asking.write)?;
     let chosen = mechanism::choose_mechanism(&asking.release, &way.location);
     let seed = asking.seed.unwrap_or_else(identity::random_seed);
@@ -109,7 +109,7 @@ pub(super) fn make_line<'m>(
 pub(super) struct ProbeLineRun<'a> {
     pub(super) asking: &'a AskingArgs,
     pub(super) host: HostProgram,
-    /// What an answer takes: `round trip to`.
+    /// What the answers measure: `round trip to`.
     pub(super) measured: &'a str,
     /// Headers of the records, one for each line.
     pub(super) headers: &'a [ProbeHeader],
@@ -123,9 +123,9 @@ impl ProbeLineRun<'_> {
         listeners: &mut [PacketListener],
         on_event: &mut dyn FnMut(AskEvent<'_>),
     ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
-        // Opened before the first probe, so that viewers see the whole series.
+        // The viewer is opened before the first probe, so that viewers see the whole series.
         let viewer = self.host.open_viewer.map(|open_viewer| {
-            // The name by which `packetrig watch` lists what can be watched.
+            // The name under which `packetrig watch` lists this command.
             let name = format!("probe: {} {}", self.measured, join_targets(self.headers));
             open_viewer(&name, self.viewed_series(lines))
         });
@@ -168,8 +168,8 @@ pub(super) fn write_records(
             // The file has exactly the name that the user gave if there is one target.
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| file_name_for_target(file, target));
-            // Both clocks are compared again at the end: the difference shows whether the wall clock was set
-            // meanwhile.
+            // Both clocks are compared again at the end: the difference shows whether the wall clock
+            // was set in between.
             let header = ProbeHeader { clock_after: circumstances::clock_offset(), ..header.clone() };
             files.write_file(&file, &header, outcome.series.records(), &mut |_, _| {})?;
         }
@@ -220,7 +220,7 @@ pub(super) fn random_number() -> u64 {
 
 /// The exit code of a command: that of its worst line.
 pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[ProbeSeriesOutcome]) -> CommandExit {
-    // A series that a limit, a host or its losses ended comes first: what it lost says little about the path.
+    // This check comes first: if a limit, a host or losses ended a series, its losses say little about the path.
     if outcomes.iter().any(was_stopped_by_limits) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {

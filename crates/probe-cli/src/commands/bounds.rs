@@ -1,4 +1,4 @@
-//! Targets that a command may probe: those of the owner's file, and those that the user allows.
+//! Targets that a command may probe: targets of the owner's file, and targets that the user allows.
 
 use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
@@ -21,7 +21,8 @@ pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
         (Some(file), owner) => {
             let named = read_permit_file(file)?
                 .ok_or_else(|| Error::Usage(format!("cannot read {}: no such file", file.display())))?;
-            // A named file can only narrow what the owner allows: otherwise every user could lift the owner's limits.
+            // A file that the user names can only narrow the owner's permission: otherwise every user could
+            // lift the owner's limits.
             match owner {
                 Some(owner) => named.below_owner(owner),
                 None => named,
@@ -47,8 +48,7 @@ fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => Err(Error::Permit { file: file.to_owned(), error }),
         },
-        // Only a missing file counts as none. If the owner's file cannot be read, its limits must not fall
-        // away.
+        // Only a missing file counts as no file. If the owner's file cannot be read, its limits must stay in force.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::unreadable_file(file, source)),
     }
@@ -57,7 +57,7 @@ fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
 /// Refuses two targets with one address: limits are per address, and two lines would share them without knowing.
 pub(super) fn refuse_repeated(targets: &[ProbeTarget]) -> Result<(), Error> {
     let mut addresses = BTreeSet::new();
-    // Compared by address: two names can be one host.
+    // Targets are compared by address: two names can be one host.
     let twice = targets.iter().find(|target| !addresses.insert(target.address));
     twice.map_or(Ok(()), |target| {
         Err(Error::Usage(format!("{target} is given twice; limits are per target, so name each target once")))

@@ -35,7 +35,7 @@ pub(super) fn run_calibration(
     let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
     let ends = (&ports.near, &ports.far);
     let found = calibrate::calibrate_mechanisms(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
-    // Half a calibration is not kept: `auto` would compare mechanisms of which some were not measured.
+    // An incomplete calibration is not kept: `auto` would compare mechanisms without a measurement.
     if is_interrupted() {
         return Ok(CommandExit::Interrupted);
     }
@@ -96,7 +96,7 @@ fn save_result(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
 }
 
 fn try_save_result(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
-    // Encoded before anything is made: an error leaves no empty directory behind.
+    // The result is encoded before any directory is made: an error leaves no empty directory behind.
     let text = serde_json::to_string_pretty(kept)?;
     place.parent().map_or(Ok(()), private_files::create_directories)?;
     private_files::write_file(place, text + "\n")

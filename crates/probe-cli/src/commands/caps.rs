@@ -60,7 +60,7 @@ fn machine_facts() -> Result<Value, Error> {
         "may_have_real_time_priority": ThreadRights::current().has_capability("CAP_SYS_NICE"),
         "real_time_share_us": sched::real_time_share(),
         "clock_comparison_bound_ns": offset.bound_ns,
-        // Rounded to whole seconds: the two clocks are read one after the other.
+        // The value is rounded to whole seconds: the two clocks are read one after the other.
         "tai_ahead_s": (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000,
         "clocks": clocks,
     }))
@@ -95,7 +95,7 @@ fn capability_row(can: &MechanismCapability) -> Vec<String> {
     let has = if can.obstacle.is_some() { "no" } else { "yes" };
     let stamps = match &can.obstacle {
         Some(_) => "–".to_owned(),
-        // The time of the call is all that is known without a stamp of the kernel.
+        // Without a stamp of the kernel, only the time of the call is known.
         None if can.stages.is_empty() => "release".to_owned(),
         None => can.stages.iter().copied().map(stage_name).collect::<Vec<_>>().join(", "),
     };
@@ -112,7 +112,7 @@ const fn stage_name(stage: DepartureStage) -> &'static str {
 }
 
 fn device_clock(location: &PortLocation) -> String {
-    // An error counts as no clock: the rest of the page is of use without it.
+    // An error counts as no clock: the rest of the page is still useful.
     let netns = NetNs::open_or_current(location.namespace.as_deref());
     let stamping =
         netns.and_then(|netns| EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&location.interface));
@@ -125,8 +125,8 @@ fn device_clock(location: &PortLocation) -> String {
 /// Facts about the machine that bound the exactness of all mechanisms.
 fn machine_text(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
-        // Real-time threads get this part of each period, so that a spinning sender cannot stop the machine
-        // (sched(7)).
+        // Real-time threads get this part of each period, so that a spinning sender cannot
+        // stop the machine (sched(7)).
         Some([runtime, period]) => format!("{runtime} of {period} us"),
         _ => "unlimited or unknown".into(),
     };

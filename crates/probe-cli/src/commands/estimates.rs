@@ -1,4 +1,4 @@
-//! `packetrig probe capacity` and `available`: send trains to a target and estimate a rate from what comes back.
+//! `packetrig probe capacity` and `available`: send trains to a target and estimate a rate from the answers.
 
 use super::setup::ProbeSetup;
 use super::{bounds, mechanism};
@@ -27,7 +27,7 @@ use packetrig_units::clamp_to_u32;
 use serde_json::json;
 
 /// Maximum number of fleets of streams for one Pathload estimate.
-// A bound for paths whose available bandwidth moves: the search might not end without it.
+// This limits the search on paths with a varying available bandwidth: otherwise it might never end.
 const MAX_PATHLOAD_FLEETS: usize = 30;
 
 #[derive(Clone, Copy)]
@@ -135,7 +135,7 @@ impl EstimateInquiry<'_> {
         output: &mut CommandOutput,
         estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
     ) -> Result<CommandExit, Error> {
-        // Before anything is sent: a file that cannot be written would lose the result.
+        // The file is opened before any probe is sent: an unwritable file would lose the result.
         self.files.check_tables(&self.flags.write)?;
         let choose = mechanism::choose_for_trains;
         bounds::print_addresses([self.target]);
@@ -146,7 +146,8 @@ impl EstimateInquiry<'_> {
         let arrival =
             if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
         let shape = self.train_shape(&setup);
-        // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
+        // The answers to a whole train can arrive before any of them is read: the thread that reads them is
+        // busy sending the train.
         let listener = setup.open_listener(shape.longest)?;
         let method = self.probe_method(&setup);
         let dispatcher = setup.open_dispatcher()?;
@@ -154,7 +155,8 @@ impl EstimateInquiry<'_> {
         let mut estimator = estimator(shape);
         let end = trains.run_estimator(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
         header.clock_after = circumstances::clock_offset();
-        // Written however the series ended: records of the sent probes are useful even without an estimate.
+        // The records are written however the series ended: records of the sent probes are useful even
+        // without an estimate.
         self.write_records(&header, trains.records())?;
         // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
         let lost = match end {
@@ -172,11 +174,11 @@ impl EstimateInquiry<'_> {
         Ok(if answer.is_ok() { CommandExit::Ok } else { CommandExit::Inconclusive })
     }
 
-    /// Writes the records of all probes, also of those that the estimator does not use.
+    /// Writes the records of all probes, including probes that the estimator does not use.
     fn write_records(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
         let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
         for file in &self.flags.write {
-            // No frames: `check_tables` has refused the formats that hold them.
+            // Frames are not kept: `check_tables` has refused the formats that store them.
             self.files.write_file(file, &header, records, &mut |_, _| {})?;
         }
         Ok(())
@@ -241,8 +243,7 @@ impl EstimateInquiry<'_> {
         }
         match answer {
             Ok(estimate) => output.write_text(self.estimate_text(estimate, trains, why)),
-            // A remark and not a result: standard output stays empty, so a script cannot take the text for a
-            // rate.
+            // A remark and not a result: standard output stays empty, so a script cannot take the text for a rate.
             Err(none) => print_remark(format_args!("{}: no answer: {none}", self.what)),
         }
         Ok(())

@@ -32,14 +32,15 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
     match flags.mechanism {
         MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
         MechanismArg::Auto => {
-            // Timing errors are those of a kernel and a driver: a calibration of others says nothing about this interface.
+            // Timing errors belong to a kernel and a driver: a calibration of another kernel or driver says
+            // nothing about this interface.
             let driver = circumstances::find_driver(location);
             let calibration = load_calibration().filter(|kept| {
                 kept.kernel == kernel::release_name() && driver.as_ref() == Some(&kept.driver)
             });
             let (mechanism, why) = choice::choose_mechanism(
-                // Opened and dropped at once: only the attempt shows whether kernel, interface and rights
-                // suffice.
+                // The mechanism is opened and dropped at once: only the attempt shows whether kernel,
+                // interface and rights suffice.
                 |wanted| release::open_release(location, wanted, ReleaseOptions::usual()).is_ok(),
                 calibration.as_ref(),
             );
@@ -49,7 +50,7 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
 }
 
 /// Chooses a mechanism for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds
-/// a frame keeps all other work of the kernel from its processor, also the timer of a shaper on this machine.
+/// a frame blocks all other kernel work on its processor, for example the timer of a shaper on this machine.
 pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(_) => choose_mechanism(flags, location),
@@ -79,7 +80,7 @@ fn release_options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> Release
         slack: flags.slack.unwrap_or(usual.slack),
         spin_from: flags.spin_from.unwrap_or(usual.spin_from),
         warm: usual.warm && !flags.no_warm_up,
-        // `--priority 0` asks for none; without the flag, the mechanism decides.
+        // `--priority 0` requests no real-time priority; without the flag, the mechanism decides.
         priority: flags.priority.map_or(usual.priority, |priority| (priority > 0).then_some(priority)),
         cpu: flags.cpu,
         stamps: !flags.no_stamps,

@@ -146,7 +146,8 @@ fn report_text(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Opt
         format_count(report.connections),
         format_count(report.told)
     )];
-    // Probes whose answers fit several histories of the path prove nothing; they count as neither lost nor arrived.
+    // If the answers of a probe fit several histories of the path, the probe proves nothing: it counts as
+    // neither lost nor arrived.
     for (why, number) in &report.ambiguous {
         lines.push(format!("  ambiguous: {} ({})", format_count(*number), why.as_text()));
     }

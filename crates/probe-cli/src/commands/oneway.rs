@@ -59,7 +59,7 @@ fn measure_local_interfaces(
     let permit = bounds::read_permit(&asking.bounds)?;
     let Arrival { index, address } = find_arrival(to, arguments.address)?;
     let way = asking::find_permitted_path(asking, &permit, address)?;
-    // Both ports are held: the kernel must answer neither the probes that arrive, nor anything that they cause.
+    // Both ports are held: the kernel must answer neither the arriving probes, nor the packets that they cause.
     let own = SilencedPort::reserve_any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let there = SilencedPort::reserve_any_port(to.namespace.as_deref(), address)?;
     // The listener is at the far interface, and the port tells these probes from all other traffic there.
@@ -85,7 +85,7 @@ fn measure_local_interfaces(
     for (header, outcome) in headers.iter().zip(&outcomes) {
         if asking.json {
             let mut value = show::series_json(header, outcome);
-            // The arrival of the probe itself takes the place of an answer, so what is a round trip elsewhere is the one-way delay.
+            // The arrival of the probe itself replaces an answer, so the round trip becomes the one-way delay.
             value["delay"] = value["rtt"].take();
             value["clock"] = "one".into();
             output.write_json(&value)?;

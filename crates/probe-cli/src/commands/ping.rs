@@ -70,13 +70,13 @@ pub(super) fn run_ping(
     Ok(asking::exit_code(asking, &outcomes))
 }
 
-/// The own port that answers come to.
+/// The own port at which answers arrive.
 enum AnswerPort {
     /// Echo requests have an identifier instead.
     None,
-    /// The kernel answers nothing that comes to it.
+    /// The kernel sends no answers from this port.
     Silenced(SilencedPort),
-    /// The kernel resets connections that come to it.
+    /// The kernel resets connections to this port.
     Reserved(ReservedPort),
 }
 
@@ -96,7 +96,8 @@ impl AnswerPort {
         if arguments.udp.is_none() {
             return Ok(Self::None);
         }
-        // Targets on different networks are reached from different own addresses: the same port is held at all of them.
+        // Targets on different networks are reached from different own addresses: the same port is held at
+        // all of these addresses.
         let mut silenced = SilencedPort::reserve_any_port(namespace, first.ends.source)?;
         let mut addresses = vec![first.ends.source];
         for ip in others {
@@ -126,7 +127,7 @@ fn make_lines(
 ) -> Result<Vec<TargetProbeSeries<'static>>, Error> {
     // 0 without a port: echo requests have an identifier in its place.
     let own_port = port.number().unwrap_or(0);
-    // Identifiers differ from run to run: late answers to an earlier run are not taken for those to this one.
+    // Identifiers differ from run to run: so a late answer to an earlier run is not mistaken for one to this run.
     let number = asking::random_number();
     let mut lines = Vec::new();
     for (nth, way) in ways.iter().enumerate() {

@@ -26,7 +26,8 @@ pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -
         burst: arguments.burst,
         synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
-    // The routing table would choose the source of an answer among several addresses, and senders ignore answers from others.
+    // The routing table would choose the source of an answer among several addresses, and senders ignore
+    // answers from other addresses.
     if arguments.address.ip().is_unspecified() {
         let why = "a reflector answers from the one address it listens on; name that address, and start one reflector \
                 per address";
@@ -43,7 +44,7 @@ pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -
     let counts = reflect::run_reflector(
         &mut socket,
         &mut StampReflector::new(settings),
-        // Asked for each request: the last day of a permission can pass while the reflector runs.
+        // The permission is checked for each request: its last day can pass while the reflector runs.
         &|ip| bounds::permit_target(&permit, ip).is_ok(),
         &|_: &RequestCounts| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end),
     )?;

@@ -25,7 +25,7 @@ pub(super) fn make_schedule(
     }
     let made = match (flags.poisson, flags.chirp) {
         (Some(mean), _) => ProbeSchedule::poisson(flags.count, mean, length, seed),
-        // Written so that NaN is refused, too.
+        // The condition is written in this form so that NaN is refused, too.
         (None, Some(factor)) if !(factor > 1.0 && factor <= 100.0) => {
             return Err(Error::Usage(format!("--chirp takes a factor above 1 and up to 100, not {factor}")));
         }

@@ -26,7 +26,7 @@ pub(super) fn run_send(
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // Files are checked before anything is sent: one of unknown format would lose the result.
+    // Files are checked before any probe is sent: an unknown format would lose the result.
     arguments.write.iter().try_for_each(|file| files.check_file(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::random_seed);
     let schedule = schedule::make_schedule(&arguments.schedule, &arguments.content, seed)?;
@@ -154,7 +154,7 @@ fn conclude_send(
     for line in &header.remarks {
         print_remark(format_args!("probe send: {line}"));
     }
-    // The records are written by now: an error about the rest does not take the probes that were sent.
+    // The records are written by now: a later error does not lose the sent probes.
     if let Some(refused) = sent.refused {
         return Err(packetrig_probe_io::Error::from(refused).into());
     }
@@ -165,7 +165,7 @@ fn conclude_send(
     })
 }
 
-/// Writes the frame of a probe whose train came after `turn` others: trains take turns with the targets.
+/// Writes the frame of a probe in a train that came after `turn` other trains: trains take turns with the targets.
 fn write_frame(aims: &[TargetProbesToSend], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
     let probe = packetrig_probe::PlannedProbe {
         number: record.number,

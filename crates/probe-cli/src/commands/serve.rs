@@ -33,9 +33,9 @@ const QUEUE_BYTES_PER_PACKET: u64 = 1_514;
 
 pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
-    // No token: a user is known by the number that the kernel attaches to the connection.
+    // There is no token: the kernel attaches the user's number to the connection.
     check_allowed_users(&users, overflow_user(), None)?;
-    // Before the sandbox: Landlock has rules for directories that exist.
+    // This comes before the sandbox: Landlock has rules only for existing directories.
     let socket = prepare_socket(arguments)?;
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments, &socket))?;
     let permit = bounds::read_permit(&arguments.bounds)?;
@@ -83,7 +83,7 @@ fn serve_metrics(
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let labels = [arguments.interface.to_string(), chosen.mechanism.to_string()];
     let start_ns = clock::monotonic_ns();
-    // It reads requests from the network, and needs none of the rights of the service.
+    // This thread reads requests from the network, and needs none of the rights of the service.
     let responder = confinement.run_listener(listen.0.port(), || {
         MetricsResponder::start_serving(listen.0, move || {
             let elapsed = Nanos::new(clock::monotonic_ns() - start_ns);
@@ -185,7 +185,7 @@ fn client_row(client: &PastClient) -> Vec<String> {
         },
     );
     vec![
-        // The name is what the program says of itself.
+        // The program gives this name itself.
         format!("{} ({})", make_safe(&client.name), client.process),
         client.user.to_string(),
         format_count(counts.sent),

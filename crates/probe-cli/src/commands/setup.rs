@@ -32,15 +32,15 @@ impl ProbeSetup {
         choose: fn(&ReleaseFlags, &PortLocation) -> ChosenMechanism,
     ) -> Result<Self, Error> {
         let permit = bounds::read_permit(bounds)?;
-        // The proof comes first: neither a route is looked up nor a setting changed for a target that is not
-        // allowed.
+        // The proof comes first: for a forbidden target, packetrig looks up no route and changes no setting.
         let permitted = bounds::permit_target(&permit, target)?;
         let through = outlet.through.as_ref();
         let namespace = through.and_then(|location| location.namespace.as_deref());
         let way = path::find_path(namespace, permitted, through.map(|location| location.interface.as_str()))?;
         let loopback = path::open_loopback(&way)?;
         let chosen = choose(&outlet.release, &way.location);
-        // Answers come to this port, and the kernel would answer them with a reset or "port unreachable" itself.
+        // Answers come to this port. Without the hold, the kernel would answer them with a
+        // reset or "port unreachable".
         let silenced_port = SilencedPort::reserve_any_port(namespace, way.ends.source)?;
         Ok(Self { permit, way, silenced_port, chosen, _loopback: loopback })
     }
@@ -50,7 +50,7 @@ impl ProbeSetup {
         self.way.permitted.limits()
     }
 
-    /// The own port, at which the kernel answers nothing.
+    /// The own port, from which the kernel sends no answers.
     pub(super) fn own_port(&self) -> u16 {
         self.silenced_port.port()
     }
@@ -68,7 +68,7 @@ impl ProbeSetup {
         mechanism::open_dispatcher(&self.chosen, &self.way.location, self.limits())
     }
 
-    /// Receives what comes back to the own port, and holds this many frames while nothing reads them.
+    /// Receives the packets that come to the own port, and holds this many frames while no thread reads them.
     pub(super) fn open_listener(&self, frames: u32) -> Result<PacketListener, Error> {
         let wanted = WantedPackets { addresses: vec![self.way.ends.source], port: Some(self.own_port()) };
         Ok(PacketListener::open_holding(&self.way.location, self.way.index, &wanted, frames)?)

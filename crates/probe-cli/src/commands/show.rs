@@ -18,8 +18,8 @@ pub(super) fn format_measured(took: MeasuredTime) -> String {
     format!("{} \u{b1}{bound}", format_ns(possible_time_ns(took.ns, took.bound_ns)))
 }
 
-/// The possible time that is closest to a measured one: nothing arrives before it has left. A time that is below zero by more than its
-/// bound stays as it is, because it shows that two clocks are not related as assumed.
+/// The possible time that is closest to a measured one: a probe cannot arrive before it has left. A time that is below zero by more
+/// than its bound stays as it is, because it shows that two clocks are not related as assumed.
 const fn possible_time_ns(ns: i64, bound_ns: u64) -> i64 {
     if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns }
 }
@@ -43,7 +43,7 @@ pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
 
 /// The result of a series, as some lines.
 pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -> String {
-    // Counts that are zero are left out, except those of the first line: an absent loss would leave a doubt.
+    // Counts of zero are left out, except those of the first line: a missing loss count would leave a doubt.
     let summary = outcome.series.summary();
     let counts = summary.counts;
     let mut text = format!(
@@ -76,7 +76,7 @@ pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -
 /// Reason why a series ended early; `None` if it did not.
 pub(super) fn end_text(end: &SeriesEndReason) -> Option<String> {
     match end {
-        // An interrupt was asked for by the user and needs no explanation.
+        // The user asked for the interrupt, so it needs no explanation.
         SeriesEndReason::Done | SeriesEndReason::Stopped => None,
         SeriesEndReason::Lossy => Some(
             "too many probes are lost; a permit file can allow more (loss_percent; --permit, or the owner's \

@@ -19,7 +19,7 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// The reflector of a session, and what the session must find out.
+/// The reflector of a session, and the values that the session must find out.
 #[derive(Clone, Copy)]
 pub(super) struct WantedSession {
     pub(super) target: SocketAddr,
@@ -71,7 +71,7 @@ pub(super) fn run_session(
     // The lines borrow the sender, which holds the reports of the reflector.
     drop(lines);
     let after = clock::realtime_offset();
-    // The offset after the session stands for all of it; the bound covers the offset before it, too.
+    // The offset after the session is used for the whole session; the bound covers the earlier offset, too.
     let clock = OwnClock {
         offset_ns: after.offset_ns,
         // If the wall clock was set during the session, it is unknown which stamps are before and which after that.
@@ -112,7 +112,8 @@ impl SessionFindings {
         let records = outcome.series.records();
         let follow_ups = sender.follow_ups();
         let directions = sender.direction_knowledge();
-        // Both ends must have stated how far their clocks are from UTC; otherwise stamps of the two cannot be subtracted.
+        // Both ends must have stated how far their clocks are from UTC; otherwise stamps of the two ends
+        // cannot be subtracted.
         let follows_utc = clock.error_ns.is_some() && directions.is_far_synchronised;
         let relation = if compares_clocks && !follows_utc {
             delays::compare_clocks(records, follow_ups)
@@ -179,7 +180,7 @@ fn session_settings(
     own_port: u16,
     realtime_offset_ns: i64,
 ) -> Result<SessionSettings, Error> {
-    // The session number tells sessions of one sender apart. Zero would mean that there is none (RFC 8972).
+    // The session number distinguishes sessions of one sender. Zero would mean that there is no number (RFC 8972).
     let [.., high, low] = asking::random_number().to_be_bytes();
     Ok(SessionSettings {
         ports: (own_port, port),

@@ -35,9 +35,9 @@ const DROP_INSTRUCTION: ClassicInsn = make_insn(RETURN, 0);
 
 /// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read_answer` checks every frame again.
 pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
-    // A loaded half word has sixteen bits, so it never equals the number that stands for no port.
+    // A loaded half word has sixteen bits, so it never equals the number that means "no port".
     let port = wanted.port.map_or(u32::MAX, u32::from);
-    // Stands in front of `PASS_INSTRUCTION, DROP_INSTRUCTION`: goes to the first if the port is ours.
+    // These instructions stand before `PASS, DROP`: they jump to the first if the port is ours.
     compile_addresses(&wanted.addresses, jump_if_equal(port, 0, 1))
 }
 
@@ -63,7 +63,8 @@ fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn
 /// Passes the wanted frames to this address; falls through behind its last instruction if the frame has another address.
 fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
-        // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) go on to the destination port, all else jumps to DROP.
+        // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) continue with the destination port, every
+        // other protocol jumps to DROP.
         make_insn(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 9),
         jump_if_equal(1, 5, 0),
         jump_if_equal(6, 1, 0),

@@ -56,7 +56,7 @@ impl ReleaseAccount {
     }
 
     /// Fetches the stamps of a train through `reports`, after the kernel got its first `given` frames. `times` are the release times that
-    /// were given with the frames, if any: a report of a drop names nothing else.
+    /// were given with the frames, if any: a report of a drop names only this time.
     pub(super) fn fetch_stamps(
         &mut self,
         given: usize,
@@ -70,7 +70,8 @@ impl ReleaseAccount {
         let mut dropped = 0;
         let end = now() + STAMP_TIMEOUT;
         loop {
-            // Stamps arrive after the send call has returned, once the frame has passed each stage: so read until all are there.
+            // Stamps arrive after the send call has returned, once the frame has passed each stage. So the
+            // loop reads until all stamps have come.
             reports(&mut |report| match report {
                 KernelReport::Departed { number, stage, stamps } => {
                     found.push(ReportedStamp { number, stage, stamps });
@@ -102,7 +103,7 @@ impl ReleaseAccount {
     fn add_stamps(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
         let after = clock::realtime_offset();
         for ReportedStamp { number, stage, stamps } in found {
-            // A stamp of an earlier train that comes late wraps to a huge index, which is not in `gone`.
+            // A late stamp of an earlier train wraps to a huge index, which is not in `gone`.
             let index = number.wrapping_sub(self.first) as usize;
             let Some(gone) = gone.get_mut(index) else { continue };
             if let Some(at) = stamps.software_ns {
@@ -142,7 +143,7 @@ fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> Prob
     ProbeStamp::between_readings(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
 }
 
-/// Flags the frame that a drop report is about. ETF reports the release time only; frames with the same one are taken in turn.
+/// Flags the frame of a drop report. ETF reports only the release time; frames with the same time are taken in turn.
 fn flag_dropped(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     for (time, gone) in times.iter().zip(gone) {
         if *time == at_ns && !gone.flags.contains(&ProbeFlag::Dropped) {
@@ -179,7 +180,7 @@ fn judge_frame(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
     }
 }
 
-/// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the one in front of it began.
+/// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the earlier one began.
 fn is_contradictory(gone: &DepartedFrame) -> bool {
     let queued = own_stamp(gone, DepartureStage::Queue);
     let driver = own_stamp(gone, DepartureStage::Driver);
@@ -192,7 +193,7 @@ fn own_stamp(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> 
     own.find(|departure| departure.stage == stage).map(|departure| departure.stamp)
 }
 
-/// Returns whether one of the known stamps ended before the one in front of it began.
+/// Returns whether one of the known stamps ended before the earlier one began.
 fn is_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
     let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
     // Intervals that overlap contradict nothing.

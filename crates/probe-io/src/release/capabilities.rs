@@ -35,7 +35,7 @@ fn try_mechanism(
 ) -> Result<(), Error> {
     let options = ReleaseOptions::usual();
     match mechanism {
-        // Opened without the worker's thread: loading the program alone shows whether the kernel takes it.
+        // The program is opened without the worker's thread: loading it alone shows whether the kernel accepts it.
         ReleaseMechanism::Gate => gate::GateRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Live => live::LiveRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
@@ -50,7 +50,8 @@ fn try_mechanism(
 }
 
 fn stamped_stages(place: &ReleaseInterface, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
-    // No kernel stamp is taken of a live frame. The program's next call bounds the time at which the driver got it.
+    // The kernel takes no stamp of a live frame. The program's next call bounds the time at which the driver
+    // got the frame.
     if mechanism == ReleaseMechanism::Live {
         return vec![DepartureStage::Driver];
     }

@@ -1,7 +1,7 @@
 //! The only way out for probes: a mechanism behind a budget and, on a node of a fleet, behind the gate of the node's lease.
 //!
-//! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the frames after it in the same train. When the gate is
-//! shut, nothing is given to it any more.
+//! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the later frames of the
+//! same train. When the gate is shut, the mechanism gets no more frames.
 
 use super::{DepartedFrame, DueFrame, FrameRelease};
 use crate::{Error, frame_length};
@@ -44,8 +44,8 @@ impl ReleaseDispatcher {
         self.release.mechanism()
     }
 
-    /// Time before its first departure at which a caller must begin with a train: its frames take time to write, and the mechanism needs
-    /// them early.
+    /// A caller must begin with a train this long before its first departure: writing the frames takes time,
+    /// and the mechanism needs them early.
     pub fn lead_time(&self) -> Nanos {
         FRAME_WRITE_TIME + self.release.lead_time()
     }
@@ -64,21 +64,22 @@ impl ReleaseDispatcher {
         self.budget.earliest_start(at, train)
     }
 
-    /// Sends a train as far as budget and lease allow and reports the rest as unsent. Returns the limit that stopped it, if one did.
+    /// Sends the part of a train that budget and lease allow, and reports the remaining frames as unsent.
+    /// Returns the limit that stopped it, if one did.
     pub fn send_train(
         &mut self,
         train: &[DueFrame<'_>],
         gone: &mut Vec<DepartedFrame>,
     ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
-        // The gate comes first: a train that it stops takes nothing from the budget.
+        // The gate comes first: a train that the gate stops uses no budget.
         if self.gate.remaining_time() == Some(Nanos::ZERO) {
             gone.resize(gone.len() + train.len(), DepartedFrame::new_unsent());
             return Ok(Some(BudgetExceeded::Lease));
         }
         let allowed = train
             .iter()
-            // The first refusal ends the train: later frames would leave without those in front of them.
+            // The first refusal ends the train: later frames would leave without the earlier ones.
             .take_while(|due| {
                 refused = self.budget.take_frame(due.at, frame_length(due.frame)).err();
                 refused.is_none()

@@ -38,8 +38,8 @@ impl GateRelease {
     }
 
     fn record_released_frame(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
-        // Programs at egress run in the context of the send call. If the program's count stands still, the frame never got to it, and
-        // its table still has the record of an earlier one.
+        // Programs at egress run in the context of the send call. If the program's count does not change, the
+        // frame never reached the program, and its table still has the record of an earlier frame.
         if self.held_by.passed_count() == number {
             gone.flags.push(ProbeFlag::StampMissing);
             return;
@@ -51,7 +51,7 @@ impl GateRelease {
     }
 }
 
-/// Time from the hand-over of a frame to its departure, limited to the time for which the program may hold it.
+/// Time between handing a frame over and its departure, limited to the time for which the program may hold it.
 pub(super) fn limit_hold_time(ahead: Nanos) -> Nanos {
     // The program in the kernel sends a frame that is due later than this at once.
     ahead.min(Nanos::new(hold::MAX_HELD_NS - GATE_CALL_MARGIN.as_u64()))
@@ -80,7 +80,7 @@ impl MechanismSender for GateRelease {
             let early = due - self.ahead;
             // A lead that is shorter than a wake-up may be late must be spun, not slept.
             let at = if self.sleeps { pace.sleep_and_warm(early, due).at } else { pace.spin_until(early).at };
-            // Read before the call, because the program counts the frame while the call runs.
+            // The count is read before the call, because the program counts the frame while the call runs.
             let number = self.held_by.passed_count();
             let sent = self.socket.send_frame_at(train.frame(index), due.as_nanos());
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());

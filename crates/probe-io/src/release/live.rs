@@ -1,6 +1,6 @@
-//! `live`: the kernel makes the frames, and our XDP program releases each at its departure time, a train in one call. Nothing else on the
-//! machine sees them leave: no queue, no capture, no kernel stamps. The program's next call shows that the driver has the frame before it,
-//! so the kernel calls the program once more after the last frame.
+//! `live`: the kernel makes the frames, and our XDP program releases each at its departure time, a train in one call. No other part of the
+//! machine sees the frames leave: no queue, no capture, no kernel stamps. The program's next call shows that the driver has the previous
+//! frame, so the kernel calls the program once more after the last frame.
 
 use super::account::ReleaseAccount;
 use super::gate::{limit_hold_time, record_gated_frame};
@@ -78,7 +78,8 @@ impl LiveRelease {
         index
     }
 
-    /// Sends frame `from` and those that follow closely, as far as they were given. The driver gets frames of one departure time at once.
+    /// Sends frame `from` and the frames that follow closely, if they were given already. The driver gets
+    /// frames of one departure time at once.
     fn send_next_batch(
         &mut self,
         train: &TrainRelease,
@@ -86,12 +87,12 @@ impl LiveRelease {
         given: usize,
         pace: &mut ReleasePace,
     ) -> Result<SendCall, Error> {
-        // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure time may share a batch;
-        // for others a batch of one keeps each departure time.
+        // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure
+        // time may share a batch; a frame with its own departure time is a batch of one.
         let together = frames_within(train, from..given, Nanos::ZERO);
         let most =
             if together > 1 { together } else { frames_within(train, from..given, SINGLE_CALL_DISTANCE) };
-        // The program itself waits for the rest of the time, so the call only has to begin early enough.
+        // The program itself waits for the remaining time, so the call only has to begin early enough.
         pace.sleep_and_warm(train.due_at(from) - self.ahead, train.due_at(from));
         let began = now();
         let end = self.train.send_batch(train.longest_frame(), most, small_count(together))?;
@@ -99,7 +100,7 @@ impl LiveRelease {
         Ok(SendCall { together: together > 1, end })
     }
 
-    /// Enters the record of frame `number`, one of those that this call sent.
+    /// Enters the record of frame `number`, one of the frames that this call sent.
     fn record_sent_frame(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
         let held = self.train.gated_frame(number);
         // The program leaves a 0 for a frame that it could not make.
@@ -118,7 +119,7 @@ impl LiveRelease {
     }
 }
 
-/// The first frames of `range` whose distances are at most `most`.
+/// The first frames of `range` with distances of at most `most`.
 fn frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
     1 + (range.start + 1..range.end)
         .take_while(|index| train.due_at(*index).since(train.due_at(*index - 1)) <= most)
@@ -147,11 +148,13 @@ impl MechanismSender for LiveRelease {
         let mut in_vain = 0;
         while sent < train.len() && in_vain < MAX_CALLS_WITHOUT_FRAME {
             given = self.fill_program_slots(train, given, gone);
-            // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
+            // A call sends nothing if its frame is due later than the program may hold it. The call is
+            // repeated when the due time is nearer.
             let call = self.send_next_batch(train, sent, given, pace)?;
             let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
-            // Only the frames of this call: those before have their record, and the program reuses its slots.
+            // Only the frames of this call are entered: earlier frames have their record, and the program
+            // reuses its slots.
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
                 self.record_sent_frame(number, &call, gone);
             }

@@ -67,7 +67,7 @@ fn open_worker(
     Ok(worker)
 }
 
-/// Flags a frame for which the kernel had no room; other errors end the train.
+/// Flags a frame if the kernel had no room for it; other errors end the train.
 pub(super) fn flag_if_queue_full(
     sent: Result<(), packetrig_sys::Error>,
     gone: &mut DepartedFrame,
@@ -89,7 +89,8 @@ pub(super) struct SentFrames {
     pub(super) result: Result<(), Error>,
 }
 
-/// Sends each frame in turn, until one is refused. The kernel has numbered those before: their stamps come in any case.
+/// Sends each frame in turn, until one is refused. The kernel has numbered the earlier frames: their stamps
+/// come in any case.
 pub(super) fn send_each(
     gone: &mut [DepartedFrame],
     mut send: impl FnMut(usize, &mut DepartedFrame) -> Result<(), Error>,

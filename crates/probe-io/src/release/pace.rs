@@ -1,7 +1,7 @@
 //! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
-//! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins keeps all others off its processor. So after
-//! [`MAX_SPUN`] of spinning within [`SPIN_WINDOW`] it becomes an ordinary thread until the window is over.
+//! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins blocks all other threads on its processor.
+//! So after [`MAX_SPUN`] of spinning within [`SPIN_WINDOW`] it becomes an ordinary thread until the window is over.
 //!
 //! Invariant: waiting never ends before the departure time.
 
@@ -100,7 +100,7 @@ impl ReleasePace {
     fn adjust_class(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.class_change(now()) {
-            // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
+            // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is still flagged.
             Some(SpinTurn::Rest) => drop(sched::return_to_ordinary()),
             Some(SpinTurn::Work) => drop(sched::request_fifo(priority)),
             None => {}
@@ -146,7 +146,7 @@ impl SpinBudget {
     /// The change of class that is due now, if any.
     fn class_change(&mut self, now: MonoTime) -> Option<SpinTurn> {
         // Half a second per second is below the kernel's own limit for real-time threads (sched_rt_runtime_us, 950 ms per s). Beyond
-        // that one, the kernel would stop the thread for the rest of the period, in the middle of a wait.
+        // that limit, the kernel would stop the thread for the rest of the period, in the middle of a wait.
         if now.since(self.window) >= SPIN_WINDOW {
             self.window = now;
             self.spun = Nanos::ZERO;

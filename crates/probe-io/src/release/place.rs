@@ -20,7 +20,7 @@ impl ReleaseInterface {
     pub(super) fn look_up_interface(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
-        // A driver that cannot report its stamps counts as one that takes none.
+        // A driver that cannot report its stamp features counts as a driver without stamps.
         let stamps = EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&link.name).unwrap_or_default();
         let name = match &location.namespace {
             Some(namespace) => format!("{namespace}/{}", link.name),

@@ -1,5 +1,5 @@
-//! `fq`, `etf`, `launch`: frames are handed over early with their departure times (SO_TXTIME), and the queueing discipline or the network
-//! card releases them.
+//! `fq`, `etf`, `launch`: frames are handed over early with their departure times (SO_TXTIME), and the
+//! queueing discipline or the network card releases them.
 //!
 //! Any other discipline ignores departure times silently. So `open_at` reads back which discipline the interface has.
 
@@ -81,7 +81,8 @@ impl QueuedRelease {
             account,
             ahead: release_options.ahead,
             clock,
-            // `fq` drops frames beyond its flow limit. Packet sockets share a flow with others without a connection, so leave a tenth.
+            // `fq` drops frames beyond its flow limit. Packet sockets share a flow with other sockets without
+            // a connection, so a tenth of the limit is left free.
             most: limit.saturating_sub(limit / 10).max(1),
             slack: Nanos::new(fq.slack_ns.unwrap_or(0).into()),
             times: Vec::new(),
@@ -100,7 +101,8 @@ impl QueuedRelease {
 /// Offset of `CLOCK_TAI` against `CLOCK_MONOTONIC`: whole seconds beside the real-time clock, which is compared.
 fn tai_ahead() -> u64 {
     const SECOND: u64 = 1_000_000_000;
-    // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds: so round.
+    // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds, so
+    // it is rounded.
     let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
     // Below zero only if the wall clock shows a time before 1970 plus the uptime: no release time can be right then.
     clock::realtime_offset().offset_ns.max(0).cast_unsigned() + seconds * SECOND
@@ -124,7 +126,7 @@ impl MechanismSender for QueuedRelease {
             let early = train.due_at(index) - self.ahead;
             // The discipline holds at most `most` frames: frame n is handed over when frame n - most has surely left.
             let room = index.checked_sub(self.most).map(|before| train.due_at(before) + self.slack);
-            // Both must be true: it is early enough for the hold, and the discipline has room.
+            // Both conditions must hold: the hold is short enough, and the discipline has room.
             let at = sleep_until(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_frame_at(train.frame(index), self.times[index]);
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());

@@ -1,7 +1,7 @@
-//! `ring`: all frames of a train lie ready in a transmit ring. One call at the departure time of the first frame hands them to the driver,
-//! back to back.
+//! `ring`: all frames of a train lie ready in a transmit ring. One call at the departure time of the first
+//! frame hands them to the driver, back to back.
 //!
-//! The departure times of the others are not kept: a frame that is due later leaves early, and is flagged.
+//! Only the first departure time is kept: a frame that is due later leaves early, and is flagged.
 
 use super::account::ReleaseAccount;
 use super::pace::ReleasePace;
@@ -14,7 +14,8 @@ use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
 const MAX_RING_SLOTS: usize = 1024;
-/// Memory for the slots, at most: those for frames of the loopback interface (64 KiB each) would take all of a small machine.
+/// Maximum memory for the slots: slots for frames of the loopback interface (64 KiB each) would take all
+/// memory of a small machine.
 const MAX_RING_BYTES: usize = 16 << 20;
 /// Maximum number of send calls until the kernel has taken a whole train.
 const MAX_SEND_CALLS: usize = 1_000;
@@ -79,7 +80,8 @@ impl MechanismSender for RingRelease {
         let refused = self.slots.counts().refused;
         self.fill_slots(train)?;
         let waited = pace.spin_until(train.due_at(0));
-        // A call takes only what the driver has room for. The limit keeps a stuck driver from holding the thread.
+        // A call takes only as many frames as the driver has room for. The limit stops a stuck driver from
+        // holding the thread.
         for _ in 0..MAX_SEND_CALLS {
             self.slots.kick_kernel()?;
             if self.slots.pending_frames() == 0 {

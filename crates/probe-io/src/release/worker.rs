@@ -25,7 +25,7 @@ pub(super) trait MechanismSender: Send {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error>;
 
-    /// Time before the first departure at which it has to begin.
+    /// The sender has to begin this long before the first departure.
     fn lead_time(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -69,15 +69,15 @@ impl ReleaseWorker {
     ) -> Result<Self, Error> {
         let lead = WAKE_UP_TIME + line.lead_time();
         let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
-        // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
-        // that their memory is allocated once.
+        // No more trains are begun than both channels take, so neither side ever waits for room. The thread
+        // returns each job, so that its memory is allocated once.
         let (jobs, orders) = sync_channel::<TrainJob>(MAX_BEGUN);
         let (answers, done) = sync_channel(MAX_BEGUN);
         let (ready, is_ready) = sync_channel(1);
         let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
             let mut pace = ReleasePace::prepare_thread(&options, warm)?;
-            // It fails only if `start_thread` has given up already; the loop below then ends at once.
+            // This fails only if `start_thread` has already given up; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
             drop(ready.send(remarks));
             for mut job in orders {
@@ -143,7 +143,7 @@ impl ReleasePipeline for ReleaseWorker {
 
     fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         let Ok((mut job, result)) = self.done.recv() else { return Err(self.join_thread()) };
-        // Also after an error: the frames that left before it have their stamps.
+        // This is done after an error, too: the frames that left before it have their stamps.
         gone.append(&mut job.gone);
         self.idle.push(job);
         result
@@ -187,7 +187,7 @@ impl FrameRelease for ReleaseWorker {
 
 impl Drop for ReleaseWorker {
     fn drop(&mut self) {
-        // Without this the thread would wait for work for ever, and so would the join.
+        // Without this, the thread would wait for work for ever, and the join would wait for the thread.
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             // Errors of a train were returned by `release_train`; errors of the preparation by `start_thread`.

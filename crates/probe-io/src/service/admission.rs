@@ -1,7 +1,7 @@
 //! Admits connections: checks the rights of their users, and starts a thread for each client.
 //!
-//! Each user may open a limited number of connections at once and per second. Those beyond that wait, so that programs that connect again
-//! and again cannot use up a processor. Others are served meanwhile.
+//! Each user may open a limited number of connections at once and per second. Further connections wait, so that programs that connect
+//! again and again cannot use up a processor. Connections of other users are served meanwhile.
 
 use super::STOP_CHECK_INTERVAL_NS;
 use super::ServiceOptions;
@@ -127,7 +127,7 @@ impl ClientAdmission<'_> {
         self.threads.retain(|thread| !thread.is_finished());
         // Taken out first: those that must wait on are put back in order.
         for waiting in std::mem::take(&mut self.waiting) {
-            // One that has gone meanwhile costs no thread.
+            // A client that has gone in the meantime costs no thread.
             if !waiting.stream.wait_without_reading(false, 0).unwrap_or(false) {
                 continue;
             }
@@ -201,7 +201,7 @@ impl RefusedConnection {
 
     /// Returns whether it still has to get its answer.
     pub(super) fn is_open(&self) -> bool {
-        // Only that a message came counts, so it may be cut off.
+        // It only matters that a message came, so it may be cut off.
         match self.stream.receive_message(&mut [0; 64]) {
             Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_HELLO_TIMEOUT,
             Ok(ReceivedMessage::Message(_)) => {

@@ -188,7 +188,7 @@ impl ClientConnection {
         state.send_bytes(&self.stream, ServiceMessage::Answer(answer).to_bytes());
     }
 
-    /// Sends waiting messages, as far as there is room. Returns the number of those that still wait.
+    /// Sends waiting messages, as far as there is room. Returns the number of messages that still wait.
     pub(super) fn flush_outbox(&self) -> usize {
         let mut state = self.lock_state();
         while let Some(message) = state.outbox.front() {

@@ -54,7 +54,7 @@ pub(super) fn take_batch(
         first += train.len();
     }
     client.report_packets(&reports);
-    // Read after the reports: the client sees the queue as it is now.
+    // The queue is read after the reports: the client sees the queue as it is now.
     let queued = shared.lock_state().queue.queued_packets(client.id);
     ServiceMessage::Accepted { batch, accepted, refused: small_count(reports.len()), queued }
 }

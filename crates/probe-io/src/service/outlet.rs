@@ -205,7 +205,7 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// The frames that leave until then; of a ring, those of one train.
+    /// The frames that leave until then; for a ring, the frames of one train.
     fn take_slice(&mut self, until: MonoTime) -> FramesInRelease {
         let is_ring = self.release.mechanism() == ReleaseMechanism::Ring;
         let mut frames: FramesInRelease = Vec::new();
@@ -244,7 +244,7 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// Reports to clients the outcome of their frames. Those beyond `gone` were not sent.
+    /// Reports to clients the outcome of their frames. Frames beyond `gone` were not sent.
     fn report_departed(&self, frames: FramesInRelease, gone: &[DepartedFrame]) {
         let tolerance = self.shared.options.tolerance;
         let unsent = DepartedFrame::new_unsent();
@@ -258,7 +258,7 @@ impl<'a> ServiceReleaseThread<'a> {
     fn report(&self, frames: impl Iterator<Item = (ScheduledFrame, PacketReport)>) {
         let now = now();
         let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
-        // One call for each client, so that its reports share messages.
+        // Each client gets one call, so that its reports share messages.
         for (frame, report) in frames {
             reports.entry(frame.client).or_default().push(report);
         }

@@ -36,7 +36,8 @@ pub(super) struct TargetPaths {
 
 #[derive(Debug, Default)]
 struct KnownPaths {
-    /// Paths by user, so that the look-ups of one do not make others wait. Users are few, so none is forgotten.
+    /// Paths by user, so that the look-ups of one user do not make other users wait. There are few users, so
+    /// no user is removed.
     paths: BTreeMap<u32, BTreeMap<IpAddr, KnownPath>>,
     /// Time until which each closed target is left alone, by the users whose packets it refused.
     closed: BTreeMap<IpAddr, BTreeMap<u32, MonoTime>>,

@@ -82,7 +82,7 @@ struct PortInUse {
     until: MonoTime,
 }
 
-/// Numbers of ports that a user has reserved, and of those that a socket holds.
+/// Numbers of ports that a user has reserved, and of ports that a socket holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct PortsOfUser {
     reserved: usize,
@@ -228,7 +228,7 @@ impl KnownPorts {
     fn record_taken_port(&mut self, user: u32, port: SourcePort, taken: PortInUse) {
         let of_user = self.taken.entry(user).or_default();
         if of_user.len() >= MAX_KNOWN_OF_USER {
-            // Forgetting costs new look-ups only, and the client pays for those.
+            // Forgetting costs only new look-ups, and the client pays for them.
             of_user.clear();
         }
         of_user.insert(port, taken);

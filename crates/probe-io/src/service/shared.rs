@@ -179,7 +179,8 @@ impl ServiceShared {
         Ok(())
     }
 
-    /// Waits until trains are due within `lead`, and takes those that are due within `lead + window`. It waits until `until` at most.
+    /// Waits until trains are due within `lead`, and takes the trains that are due within `lead + window`. It
+    /// waits until `until` at most.
     pub(super) fn take_work(
         &self,
         lead: Nanos,
@@ -195,7 +196,7 @@ impl ServiceShared {
             let wait =
                 due.map_or(MAX_WORK_WAIT, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
-                // Overdue trains leave together with those that are due next.
+                // Overdue trains leave together with the trains that are due next.
                 let trains = state.queue.take_due(now + lead + window, most, now);
                 return NextOutletWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
             }
@@ -231,7 +232,7 @@ impl ServiceShared {
     /// Stops the intake of packets.
     pub(super) fn stop_intake(&self) {
         let state = self.lock_state();
-        // Under the lock: a train is queued before the end, or it is refused. None is forgotten.
+        // This happens under the lock: a train is either queued before the end, or refused. None is lost.
         self.is_ending.store(true, Ordering::Relaxed);
         drop(state);
         self.changed.notify_all();

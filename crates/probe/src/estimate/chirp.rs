@@ -15,7 +15,7 @@ use super::{
 use crate::{PlannedProbe, ProbeKind};
 
 const TOO_FAST_TEXT: &str = "saw the delay grow from their first probe on: already their lowest rate is above the available one; try --method pathload";
-const TOO_SLOW_TEXT: &str = "saw no delay grow: the available rate is above their highest one";
+const TOO_SLOW_TEXT: &str = "saw no growing delay: the available rate is above their highest rate";
 
 #[derive(Clone, Debug)]
 pub struct ChirpEstimator {
@@ -40,7 +40,7 @@ const EXCURSION_END_FACTOR: f64 = 1.5;
 const MIN_EXCURSION_PROBES: usize = 5;
 /// Waits that grow by less than this share of the narrow link's time for a probe are no sign of a queue.
 const WAIT_NOISE_SHARE: f64 = 0.05;
-/// A distance may be longer than the one before it by this factor: the sender has delays of its own.
+/// A distance may be longer than the earlier one by this factor: the sender has its own delays.
 const UNEVEN_DISTANCE_FACTOR: f64 = 1.2;
 /// A token bucket that lets more distances than this pass unchanged absorbs all of a chirp's few fast probes.
 const MAX_HIDDEN_DISTANCES: u32 = 1;

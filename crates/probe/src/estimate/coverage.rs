@@ -52,7 +52,7 @@ impl SeededNumbers {
 struct SeededLink {
     seed: u64,
     capacity: f64,
-    /// Share of it that others use.
+    /// Share of the link that other traffic uses.
     busy: f64,
     bucket: Option<u32>,
     /// True if nothing disturbs the probes: methods must give a range.

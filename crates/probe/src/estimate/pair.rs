@@ -81,7 +81,7 @@ const BELOW_TRAIN_RATE_SHARE: f64 = 0.95;
 const MAX_DELAY_SUM_EXCESS: f64 = 0.04;
 /// This many pairs must have waited that little.
 const MIN_PAIRS_NEAR_LEAST_DELAY: usize = 3;
-/// Lengths of pairs. They vary, so that the frame lengths of other traffic do not make modes of their own.
+/// Lengths of pairs. They vary, so that the frame lengths of other traffic do not make separate modes.
 const PAIR_LENGTH_COUNT: u32 = 5;
 /// Positions of pairs in their bursts.
 const PAIR_POSITIONS_IN_BURST: u32 = 4;

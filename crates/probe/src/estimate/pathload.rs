@@ -73,7 +73,7 @@ const DECIDING_STREAM_SHARE: f64 = 0.85;
 const ANSWER_RESOLUTION: f64 = 0.05;
 /// Largest error of a stream's rate.
 const MAX_STREAM_RATE_ERROR: f64 = 0.1;
-/// Largest distance of a probe from its place, in gaps: a sender that catches up makes a queue of its own.
+/// Largest distance of a probe from its place, in gaps: a sender that catches up makes its own queue.
 const MAX_PROBE_OFFSET_GAPS: f64 = 4.0;
 /// Delays that rise by less than this share of a stream's length count as level.
 const DELAY_NOISE_SHARE: f64 = 0.01;

@@ -28,7 +28,7 @@ pub struct TrainShape {
 /// The result of the first trains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettledTrains {
-    /// Probes to send before those that are measured.
+    /// Probes to send before the measured ones.
     pub primers: u32,
     /// The number of a train's first distances that a token bucket hides.
     pub hidden: u32,
@@ -67,7 +67,7 @@ struct SteadyPart {
     uneven: f64,
 }
 
-/// A bucket must be empty before this share of the probes in front of the steady part.
+/// A bucket must be empty before this share of the probes that precede the steady part.
 const BUCKET_EMPTY_SHARE: f64 = 0.9;
 /// A pair, and the probe behind it.
 pub(super) const MEASURED_PROBES: u32 = 3;

@@ -8,7 +8,7 @@
 use super::{PassedProbe, RateEstimator, TrainRequest};
 use packetrig_wire::pattern::keyed_mix;
 
-/// Traffic of others over one link.
+/// Other traffic over one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CrossTraffic {
     Idle,
@@ -75,7 +75,7 @@ impl QueuedLink {
         }
     }
 
-    /// A token bucket in front of a link that takes no time.
+    /// A token bucket before a link that takes no time.
     pub fn new_bucket(bits_per_s: f64, bytes: u32) -> Self {
         let tokens_ns = f64::from(bytes) * 8e9 / bits_per_s;
         Self { bucket: Some(bytes), tokens_ns, ..Self::new_wire(bits_per_s) }

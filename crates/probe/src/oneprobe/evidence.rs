@@ -41,7 +41,7 @@ pub struct ReverseOutcome {
     pub sent: u64,
     /// Flags of the two answers: true if it was received.
     pub heard: [bool; 2],
-    /// Order in which the answers arrived, if both did.
+    /// Order in which the answers arrived, if both arrived.
     pub order: ArrivalOrder,
 }
 
@@ -60,13 +60,13 @@ pub enum AmbiguityReason {
     ServerQuiet,
     /// The connection ended before the probe was over.
     Ended,
-    /// The server did not answer when asked for its state.
+    /// The server did not answer the question for its state.
     NoWord,
     /// An answer came so late that it may be a retransmission.
     Late,
     /// The received segments have no single explanation.
     Contradiction,
-    /// It was not sent: the limits did not allow it.
+    /// The probe was not sent, because the limits did not allow it.
     Unsent,
 }
 
@@ -167,7 +167,7 @@ impl ProbeEvidence {
 
     /// Adds a segment without data, which may acknowledge both of ours.
     pub(super) fn add_bare_segment(&mut self, acknowledgement: u32) {
-        // It is sent only when both of our segments have arrived, whatever their order.
+        // The server sends this answer only when both of our segments have arrived, in any order.
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
 
@@ -179,7 +179,7 @@ impl ProbeEvidence {
         }
     }
 
-    /// The order in which our segments reached the server, if both did.
+    /// The order in which our segments reached the server, if both arrived.
     fn forward_order(&self) -> ArrivalOrder {
         let [before, between, behind] = self.sent;
         let [first, second] = self.answers.map(|answer| Some(answer?.acknowledgement));

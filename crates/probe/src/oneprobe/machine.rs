@@ -1,8 +1,8 @@
-//! The state machine of a series: connect, have the server fill its send queue, probe, ask for the server's state if answers do not suffice,
-//! and connect again if the state of the connection is uncertain.
+//! The state machine of a series: connect, make the server fill its send queue, probe, ask for the server's
+//! state if the answers are not enough, and connect again if the state of the connection is uncertain.
 //!
-//! After a lost answer or a lost first segment the connection is given up: the server would retransmit, and its retransmissions could be
-//! mistaken for answers.
+//! After a lost answer or a lost first segment the connection is given up: the server would retransmit, and
+//! its retransmissions could be mistaken for answers.
 //!
 //! Invariant: while a probe is in flight, nothing else of ours is.
 
@@ -44,9 +44,9 @@ struct OpenConnection {
     next: u32,
     /// The next number of the server.
     expected: u32,
-    /// The number up to which the server may send while it fills its queue.
+    /// The server may send up to this number while it fills its queue.
     edge: u32,
-    /// The number up to which the server has our data, and its receive window from there on.
+    /// The number up to which the server has our data, and its receive window from this number on.
     acknowledged: u32,
     peer_window: u16,
     /// The smoothed round trip, as in RFC 6298.
@@ -108,8 +108,8 @@ const NANOS_PER_MS: u64 = 1_000_000;
 const DEPARTURE_LEAD_NS: u64 = 3 * NANOS_PER_MS;
 /// Time to wait for an answer after one round trip before asking for the server's state.
 const ANSWER_TIMEOUT: u64 = 100 * NANOS_PER_MS;
-/// A segment that comes later than this after one round trip may be a retransmission. Linux retransmits after 200 ms at the earliest
-/// (TCP_RTO_MIN), others after 1 s (RFC 6298, 2.4).
+/// After one round trip, a segment that comes later than this may be a retransmission. Linux retransmits
+/// after 200 ms at the earliest (TCP_RTO_MIN), other systems after 1 s (RFC 6298, 2.4).
 const MIN_RETRANSMISSION_DELAY_NS: u64 = 190 * NANOS_PER_MS;
 /// Maximum number of attempts to connect or to query the server's state.
 const MAX_CONNECT_ATTEMPTS: u32 = 5;
@@ -154,7 +154,7 @@ impl OneprobeMachine {
         self.state = OneprobeState::Finished;
     }
 
-    /// Returns what to do now.
+    /// Returns the action that is due now.
     pub fn next_step(&mut self, now: u64) -> OneprobeStep {
         loop {
             // Queued segments go first: the state already counts on them.
@@ -196,7 +196,7 @@ impl OneprobeMachine {
 
     /// A segment of the stream of requests, with a window of this many bytes.
     fn data_segment(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
-        // The SYN takes one sequence number, so the stream begins one after the first.
+        // The SYN takes one sequence number, so the stream begins one number after the first.
         let from = sequence.wrapping_sub(self.connection.first.wrapping_add(1));
         OutgoingSegment {
             sequence,
@@ -222,7 +222,7 @@ impl OneprobeMachine {
     /// Sends a byte that the server has long had. An unacceptable segment is answered with an acknowledgement that has SND.NXT and RCV.NXT
     /// (RFC 9293, 3.10.7.4): the server's state.
     fn queue_state_request(&mut self) {
-        // A byte before what is acknowledged lies before RCV.NXT, so the server cannot accept it.
+        // This byte lies before RCV.NXT, because it lies before the acknowledged number. So the server cannot accept it.
         let old = self.connection.acknowledged.wrapping_sub(2);
         let out = self.data_segment(old, 1, 0);
         self.queue.push_back(out);
@@ -248,7 +248,7 @@ impl OneprobeMachine {
             if let Some(probe) = probe {
                 self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::NoWord));
             }
-            // Without its state, nothing on this connection can be told apart any more.
+            // If the server's state is unknown, no later segment on this connection can be interpreted.
             return self.reopen_connection(now, false);
         }
         let tries = tries + 1;
@@ -289,8 +289,8 @@ impl OneprobeMachine {
     }
 
     fn begin_pair(&mut self, number: u32, at: u64) -> OneprobeStep {
-        // The windows are the core of the method: the first segment allows one answer, the second allows both. So a server that got only
-        // the second sends two answers, and one that got only the first sends one.
+        // The windows are the core of the method: the first segment allows one answer, the second allows both. So a server that received
+        // only the second segment sends two answers, and one that received only the first sends one.
         let length = u32::from(self.options.payload);
         let size = u32::from(self.options.answer);
         let sent = [0, 1, 2].map(|segments| self.connection.next.wrapping_add(segments * length));
@@ -334,7 +334,7 @@ impl OneprobeMachine {
         if let Some(took) = round_trip_ns {
             self.connection.add_round_trip(took);
         }
-        // Every probe comes through here once, so that it is in exactly one account.
+        // Every probe passes through here exactly once, so that it is counted in exactly one account.
         self.report.add_outcome(OneprobeOutcome {
             number: probe.number,
             left: probe.left,
@@ -347,7 +347,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// Goes on after a verdict: with this connection if its state is known, else with a new one.
+    /// Continues after a verdict: with this connection if its state is known, otherwise with a new one.
     fn conclude_probe(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
         self.record_verdict(probe, verdict);
         let ProbeVerdict::Told { forward, reverse } = verdict else {
@@ -355,8 +355,8 @@ impl OneprobeMachine {
             self.reopen_connection(now, verdict == ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
             return;
         };
-        // The index of the number that the server expects now. After a lost first segment the server holds the second one out of order
-        // and repeats its acknowledgement, so that connection is not used any more.
+        // The index of the number that the server expects now. After a lost first segment, the server keeps
+        // the second one and repeats its acknowledgement, so this connection is not used any more.
         let place = match forward {
             ForwardOutcome::Both(_) => 2,
             ForwardOutcome::SecondLost => 1,

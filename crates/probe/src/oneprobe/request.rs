@@ -1,4 +1,4 @@
-//! The stream of requests whose pieces are the data of probes.
+//! The stream of requests; pieces of it are the data of probes.
 //!
 //! Invariant: the byte at an offset of the stream is always the same, so a lost piece can be sent again.
 
@@ -34,7 +34,7 @@ impl HttpRequest {
     }
 }
 
-// Line breaks would let a host name or a path add headers or whole requests of its own.
+// Line breaks would let a host name or a path add headers or further requests.
 fn without_controls(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }

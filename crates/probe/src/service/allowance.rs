@@ -1,12 +1,12 @@
 //! Limits the work that the service does for a client without sending: messages, refused packets, look-ups, connections.
 //!
-//! Work is counted in units, of which each takes some microseconds. A packet that is sent gives back what a message costs: so a program
-//! that sends what it hands over is never slowed, however small its batches are. A client whose allowance is used up is not read until it
-//! is there again. All clients of a user have an allowance together, too, so that more connections, or new ones, get no more. A client that
-//! asks for little is not slowed by others of its user.
+//! Work is counted in units of some microseconds each. A sent packet returns the cost of a message, so a program that sends its submitted
+//! packets is never slowed, even with small batches. If a client has used up its allowance, the service does not read from it until the
+//! allowance has grown again. All clients of a user have an allowance together, too, so that more connections, or new ones, get no more. A
+//! client that asks for little is not slowed by others of its user.
 //!
-//! Invariant: in any interval of `t` seconds, what an allowance is charged and not given back is at most `burst + t * per_s` units and one
-//! message.
+//! Invariant: in any interval of `t` seconds, an allowance is charged at most `burst + t * per_s` units and
+//! one message, without the returned units.
 
 use packetrig_units::{MonoTime, Nanos};
 
@@ -67,7 +67,7 @@ impl WorkAllowance {
         self.full_at = MonoTime::from_nanos(full_at);
     }
 
-    /// Time until more work may be done; zero: now.
+    /// Time until more work may be done; zero means now.
     pub fn needed_pause(&self, now: MonoTime) -> Nanos {
         let used = self.full_at.since(now).as_u64();
         Nanos::new(used.saturating_sub(self.refill_time(self.burst).as_u64()))
@@ -102,7 +102,7 @@ impl ClientAllowance {
         self.modest.give_back(units);
     }
 
-    /// Time for which nothing is read from the client, if all clients of its user have to pause for `of_user`.
+    /// Time for which the service does not read from the client. `of_user`: the pause of all clients of its user.
     pub fn needed_pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
         // The modest allowance comes last: a client within it is never paused, however busy its user is.
         self.whole.needed_pause(now).max(of_user).min(self.modest.needed_pause(now))

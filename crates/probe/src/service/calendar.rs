@@ -1,8 +1,9 @@
 //! Departure times of trains in the outlet, and the resolution of clashes.
 //!
-//! The rule, in this order: the train of higher priority keeps its time; then that of the user whose clients have sent less lately; then
-//! that of the client that has; then the one that is due first; then the one that was handed over first. The loser leaves as soon as there
-//! is room for all of it. If that is later than its client allows, it does not leave at all. A train that has its time keeps it.
+//! The rule, in this order: the train of higher priority keeps its time; then the train of the user with
+//! less recent traffic; then the train of the client with less recent traffic; then the train that is due
+//! first; then the train that was handed over first. The loser leaves as soon as there is room for the whole train.
+//! If that is later than its client allows, it does not leave at all. A train that has its time keeps it.
 //!
 //! Invariant: reserved times do not overlap, and no train leaves before it is due.
 
@@ -10,11 +11,12 @@ use packetrig_units::{MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Time that the outlet takes for a frame, in which no other can leave. A system call that sends a frame takes 5 to 15 us.
+/// Time that the outlet needs for a frame; no other frame can leave during it. A system call that sends a
+/// frame takes 5 to 15 us.
 const OUTLET_TIME_PER_FRAME: Nanos = Nanos::from_micros(15);
 /// Distance within a train below which no frame of another train leaves in between.
 const TRAIN_JOIN_DISTANCE: Nanos = Nanos::from_micros(200);
-/// Times that are tried for a train. A train that finds none of them free is refused as one that clashes.
+/// Number of times that are tried for a train. If none of them is free, the train is refused because it clashes.
 const MAX_TRIES: usize = 1_000;
 
 /// The order in which trains choose their time.
@@ -46,7 +48,7 @@ pub struct FreeDepartureTime {
 }
 
 impl FreeDepartureTime {
-    /// The time by which the train leaves later than due.
+    /// Difference between the departure time of the train and its due time.
     pub const fn delay(&self) -> Nanos {
         self.delay
     }
@@ -73,15 +75,15 @@ impl ReleaseCalendar {
 
     /// Forgets reserved times that are over.
     pub fn forget_before(&mut self, now: MonoTime) {
-        // Reserved times do not overlap, so those that begin first also end first.
+        // Reserved times do not overlap, so the times that begin first also end first.
         while let Some(first) = self.reserved.first_entry().filter(|first| *first.get() <= now) {
             first.remove();
         }
     }
 
-    /// Finds the first time from `earliest` on at which all frames of a train can leave in their distances; `None` if it is more than
-    /// `latest` after the train is due. `due` has the times of the frames in order. Nothing is reserved: a train that its target refuses
-    /// takes no time from others.
+    /// Finds the first time from `earliest` on at which all frames of a train can leave with their distances;
+    /// `None` if it is more than `latest` after the train is due. `due` has the times of the frames in order.
+    /// Nothing is reserved: a train that its target refuses takes no time from others.
     pub fn find_time(
         &self,
         due: &[MonoTime],
@@ -98,7 +100,7 @@ impl ReleaseCalendar {
             let Some(more) = spans.iter().find_map(|span| self.delay_past_clash(*span, delay)) else {
                 return Some(FreeDepartureTime { spans, delay });
             };
-            // Behind one reserved span, the train may meet the next one.
+            // After one reserved span, the train may meet the next one.
             delay += more;
         }
         None
@@ -110,7 +112,7 @@ impl ReleaseCalendar {
         self.reserved.extend(spans.into_iter().map(|span| (span.from + delay, span.until + delay)));
     }
 
-    /// Divides a train into the times in which nothing of others may leave.
+    /// Divides a train into the time spans that must be free of other trains.
     fn outlet_spans(&self, due: &[MonoTime]) -> Vec<OutletSpan> {
         let groups = due.chunk_by(|one, next| next.since(*one) < self.together);
         groups

@@ -1,10 +1,10 @@
-//! Checks packets of other programs: only what a host may send as a probe, from an own address.
+//! Checks packets of other programs: only packets that a host may send as a probe, from its own address, pass.
 //!
 //! Allowed are echo and timestamp requests of ICMP, echo requests of ICMPv6, TCP and UDP, in IP packets without options, extension
-//! headers and fragments. Everything else could reach hosts other than the target: source routes and tunnels lead past it,
-//! redirects and neighbour discovery change what others send.
+//! headers and fragments. All other packets could affect other hosts than the target: source routes and tunnels lead past it;
+//! redirects and neighbour discovery change the traffic of other hosts.
 //!
-//! Invariant: source and target of a [`PacketEndpoints`] are those that the network reads in the packet.
+//! Invariant: the network reads the same source and target in the packet as a [`PacketEndpoints`] has.
 
 use crate::answer::{AnswerContent, ProbeAnswer};
 use crate::frame::{
@@ -29,7 +29,7 @@ const IPV4_CHECKSUM: usize = 10;
 const IPV6_LENGTH: usize = 4;
 const IPV6_PROTOCOL: usize = 6;
 
-/// The fields by which answers to a packet are recognised.
+/// The fields that identify the answers to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PacketFlow {
     /// The identifier of an echo or timestamp request.
@@ -46,14 +46,15 @@ pub enum PacketFlow {
     },
 }
 
-/// The fields that distinguish the answer to one ICMP request from those to others of its flow: the rest of the first eight bytes of the
-/// request. An error quotes them, and the reply differs from them in a known way. The checksum stands for the payload.
+/// The fields that distinguish the answer to one ICMP request from the answers to other requests of its flow:
+/// the remaining bytes of the request's first eight. An error quotes these bytes, and the reply differs from
+/// them in a known way. The checksum represents the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestMark {
     pub sequence: u16,
     /// Type of the request: echo or timestamp.
     pub kind: u8,
-    /// 0 in place of all ones, which stands for the same number.
+    /// 0 replaces all ones, because both mean the same number.
     checksum: u16,
 }
 
@@ -72,7 +73,7 @@ impl RequestMark {
         } else {
             (PROTOCOL_ICMPV6, ECHO_REQUEST_V6)
         };
-        // The checksum of the request is computed anew: type and checksum are the only fields that a reply changes.
+        // The checksum of the request is computed again: type and checksum are the only fields that a reply changes.
         let mut request = vec![kind, 0, 0, 0];
         request.extend(identifier.to_be_bytes());
         request.extend(sequence.to_be_bytes());
@@ -108,7 +109,7 @@ pub struct FrameMacs {
 /// A packet that may not be sent, because of its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedPacket {
-    /// The byte at which the wrong field begins, from that of the frame or packet that was checked.
+    /// Offset of the first wrong field, from the start of the checked frame or packet.
     pub byte: usize,
 }
 
@@ -220,7 +221,7 @@ enum WrongTransport {
 }
 
 impl WrongTransport {
-    /// The byte of the segment or datagram at which the wrong field begins.
+    /// Offset of the first wrong field in the segment or datagram.
     const fn wrong_byte(self) -> usize {
         match self {
             Self::Length => 4,
@@ -239,7 +240,7 @@ fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTran
     let ports = ports.ok_or(WrongTransport::TooShort)?;
     let own_port = u16::from_be_bytes([ports[0], ports[1]]);
     let target_port = u16::from_be_bytes([ports[2], ports[3]]);
-    // TCP has no length of its own: the rest of the packet is the segment.
+    // TCP has no length field: the remaining bytes of the packet are the segment.
     if protocol == PROTOCOL_TCP {
         return Ok(PacketFlow::Tcp { own_port, target_port });
     }

@@ -1,7 +1,7 @@
 //! Trains and single packets that wait for their release times, with a quota for each client.
 //!
-//! Invariant: a client never has more packets or bytes in the queue than its quota, and what one client does takes time in proportion to
-//! its own packets only; packets of a client that was removed are gone.
+//! Invariant: a client never has more packets or bytes in the queue than its quota. The work for a client
+//! takes time only in proportion to its own packets. Packets of a removed client are gone.
 
 use super::{PacketEndpoints, TrainPriority};
 use crate::{PermittedTarget, small_count};
@@ -65,7 +65,7 @@ impl QueuedTrain {
     }
 }
 
-/// A train that is due, and its rank among others.
+/// A train that is due, and its rank among the due trains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueTrain {
     pub train: QueuedTrain,
@@ -100,7 +100,7 @@ impl RecentUsage {
         let halvings = past / USAGE_HALF_LIFE.as_u64();
         if halvings > 0 {
             self.frames = self.frames.checked_shr(clamp_to_u32(halvings)).unwrap_or(0);
-            // The rest of a half-life counts for the next halving.
+            // The remaining part of a half-life counts for the next halving.
             self.reckoned_at = MonoTime::from_nanos(now.as_nanos() - past % USAGE_HALF_LIFE.as_u64());
         }
         self.frames
@@ -172,7 +172,7 @@ impl ReleaseQueue {
         Ok(())
     }
 
-    /// Takes packets out: those of a batch, or of all (0); of a train, or of all (0).
+    /// Takes packets out: packets of one batch or of all batches (0), of one train or of all trains (0).
     pub fn cancel_trains(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
         self.remove_matching_trains(client, |waiting| waiting.is_of(batch, train))
     }
@@ -217,7 +217,7 @@ impl ReleaseQueue {
         while packets < most {
             let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
             let (place, client) = first.remove_entry();
-            // Both maps change together, so this only guards against a mistake there.
+            // Both maps change together, so this only guards against a bug.
             let Some(queue) = self.clients.get_mut(&client) else { continue };
             let Some(train) = queue.waiting.remove(&place) else { continue };
             queue.subtract_train(&train);

@@ -1,11 +1,11 @@
 //! Divides the limits of each target among the users that probe it, and the share of each user among the user's clients.
 //!
-//! Each user whose clients have probed a target lately has an equal share of its rate and of its bursts. No other user can take it away.
-//! Each of these clients has an equal part of that share, so more programs give a user no more. A client may also use the unused shares of
-//! others, as long as at least half of the burst is left for them.
+//! Each user with clients that have probed a target lately has an equal share of its rate and of its bursts. No other user can take this
+//! share. Each client of a user has an equal part of the share, so more programs give a user no advantage. A client may also use the
+//! unused shares of other users, as long as at least half of the burst is left for them.
 //!
-//! The total number of probes to a target is a limit of each user. It holds as long as the service runs, whether the user's clients stay
-//! connected or not.
+//! The total number of probes to a target is a limit of each user. It holds as long as the service runs,
+//! whether the user's clients stay connected or not.
 //!
 //! Invariant: all clients together never exceed the limits of the target.
 
@@ -21,13 +21,13 @@ const ACTIVE_CLIENT_TIME: Nanos = Nanos::from_secs(10);
 const MAX_TARGETS_AT_A_TIME: usize = 32_768;
 /// Targets of one client in all.
 pub const MAX_TARGETS_OF_CLIENT: usize = 4_096;
-/// Targets of one user, of which the probes are counted as long as the service runs.
+/// Targets of one user; their probes are counted as long as the service runs.
 const MAX_TARGETS_OF_USER: usize = 262_144;
 
 /// Idle targets are looked for at most this often.
 const IDLE_TARGET_CHECK_INTERVAL: Nanos = Nanos::from_secs(1);
 
-/// A client, and the user whose program it is.
+/// A client, and the user who runs its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbingClient {
     pub id: ClientId,
@@ -52,7 +52,7 @@ struct SharedTarget {
     budget: ProbeBudget,
     users: BTreeMap<u32, LimitShareUsage>,
     clients: BTreeMap<(u32, ClientId), LimitShareUsage>,
-    /// The latest time at which something was taken: a budget needs times that do not decrease.
+    /// The latest time at which a train was charged: a budget needs times that do not decrease.
     taken_at: MonoTime,
 }
 
@@ -61,7 +61,7 @@ pub struct TargetShares {
     targets: BTreeMap<IpAddr, SharedTarget>,
     /// The targets of each client.
     of_clients: BTreeMap<ClientId, BTreeSet<IpAddr>>,
-    /// The targets whose limits each user shares now.
+    /// The targets with limits that each user shares now.
     of_users: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// Probes of each user to each target in all.
     totals: BTreeMap<u32, BTreeMap<IpAddr, u64>>,
@@ -82,7 +82,7 @@ impl TargetShares {
         let totals = self.totals.get(&client.user);
         let total = totals.and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
         let total = total.saturating_add(lengths.len() as u64);
-        // Checked before anything is taken: a refusal must leave all accounts as they are.
+        // This is checked before any account is charged: a refusal must leave all accounts unchanged.
         if total > limits.most || !self.has_room(client, target.ip(), at) {
             return Err(BudgetExceeded::Most(limits));
         }
@@ -148,7 +148,8 @@ impl TargetShares {
         self.targets.retain(|target, shared| {
             shared.clients.retain(|_, share| share.is_active(now));
             let is_full = shared.budget.is_full(now);
-            // A share whose user has gone is kept with the debt of the target, so that no other user pays for it.
+            // If the user of a share is gone, the share keeps the debt of the target, so that no other user
+            // pays for it.
             shared.users.retain(|user, share| {
                 let is_kept = share.is_active(now) || !is_full;
                 if !is_kept && let Some(targets) = of_users.get_mut(user) {
@@ -184,14 +185,14 @@ impl SharedTarget {
         let key = (client.user, client.id);
         let own = budget_with_share(self.clients.get(&key), of_client);
         let (user_after, own_after) = (budget_after(&user, lengths, at), budget_after(&own, lengths, at));
-        // Beyond its part: only what leaves half of the burst to others.
+        // Beyond its own part, a train may only use bursts of which half stays for the other users.
         if user_after.is_err() {
             budget_after(&with_half_burst(&self.budget, limits), lengths, at)?;
         } else if own_after.is_err() {
             budget_after(&with_half_burst(&user, of_user), lengths, at)
                 .or_else(|_| budget_after(&with_half_burst(&self.budget, limits), lengths, at))?;
         }
-        // A share that is exceeded is not charged further: those frames came from what others left.
+        // A used-up share is not charged further: those frames used capacity that the other users left.
         self.users.insert(client.user, LimitShareUsage { budget: user_after.unwrap_or(user), seen_at: at });
         self.clients.insert(key, LimitShareUsage { budget: own_after.unwrap_or(own), seen_at: at });
         self.budget = all;
@@ -200,7 +201,7 @@ impl SharedTarget {
     }
 }
 
-/// The budget of a user or a client whose share is this now.
+/// The current budget of the user or client that has this share.
 fn budget_with_share(used: Option<&LimitShareUsage>, share: TargetLimits) -> ProbeBudget {
     used.map_or_else(|| ProbeBudget::new(share), |used| used.budget.clone().with_limits(share))
 }
@@ -212,7 +213,7 @@ fn with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
 /// An equal share of the limits for one of `sharers`.
 fn equal_share_of_limits(limits: TargetLimits, sharers: u64) -> TargetLimits {
     TargetLimits {
-        // At least 1: a rate of 0 means "none allowed", and many sharers must not refuse each other.
+        // The rate is at least 1: a rate of 0 means "none allowed", and many sharers must not refuse each other.
         probes_per_s: (limits.probes_per_s / sharers).max(1),
         bits_per_s: (limits.bits_per_s / sharers).max(1),
         burst: u32::try_from(u64::from(limits.burst) / sharers).unwrap_or(limits.burst).max(1),

@@ -2,7 +2,7 @@
 //!
 //! A time of one direction is a difference between two clocks. If the relation of the clocks is known, it is a delay, and the relation's
 //! error is part of its bound. Otherwise only the variation is known. The relation is UTC, if both ends follow it, or it is computed from
-//! the session's own exchanges. The latter is never more exact than half of the shortest round trip.
+//! the session's own exchanges. A relation from exchanges is never more exact than half of the shortest round trip.
 //!
 //! Invariant: there is a delay only with a relation that both ends or the exchanges prove; its bound includes the relation's.
 
@@ -135,8 +135,8 @@ impl ClockRelation {
                 Some(own_clock_stamp(far, MonoTime::from_nanos(at), doubt))
             }
             Self::Exchanges(compared) => {
-                // The block that the probe belongs to: the last one that begins at or before it.
-                // A probe before the first block with answers has no relation, and gets no delay.
+                // The block of the probe: the last one that begins at or before it. A probe before the first
+                // block with answers has no relation, and gets no delay.
                 let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
                 let at = MonoTime::from_nanos(far.middle());
                 Some(own_clock_stamp(far, fit.to_local(at), fit.bound_at(at).as_u64()))

@@ -1,7 +1,7 @@
 //! The far end of STAMP sessions: makes the reflection of each request.
 //!
-//! The caller passes when a request arrived and when a reflection left; it reads no clock. Sender address, port and session number identify
-//! a session.
+//! The caller passes when a request arrived and when a reflection left; it reads no clock. Sender address,
+//! port and session number identify a session.
 //!
 //! Invariants: a reflection is exactly as long as its request; in authenticated mode, a number that was reflected before, or is 64 or more
 //! below the highest, is not reflected; in any time `t` no address gets more than `burst + t / interval` reflections.
@@ -14,7 +14,8 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum number of sessions in memory. Before it adds another one, it forgets those that were silent longest.
+/// Maximum number of sessions in memory. Before it adds another one, it removes the sessions
+/// that were silent longest.
 const MAX_SESSIONS: usize = 4_096;
 /// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and every sender can use new addresses.
 const SESSIONS_FORGOTTEN_AT_ONCE: usize = MAX_SESSIONS / 8;
@@ -89,7 +90,7 @@ struct ReflectorSession {
     heard: MonoTime,
     received: u32,
     reflected: u32,
-    /// The highest number, and which of those below it arrived: bit n is `highest - n`.
+    /// The highest number, and which lower numbers arrived: bit n is `highest - n`.
     highest: u32,
     seen: u64,
     departed: Option<FollowUp>,
@@ -158,10 +159,11 @@ impl StampReflector {
         if key.is_some_and(|key| !tlv::has_valid_digest(arrived.bytes, from, key)) {
             return Err(ReflectionRefusal::Unsealed);
         }
-        // Digests come first: a sender without the key cannot use up the allowance of an address, or fill the memory for sessions.
+        // Digests are checked first: a sender without the key cannot use up the allowance of an address, or
+        // fill the memory for sessions.
         let full_at = self.find_refill_time(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
-        // Room is made first: a new session has no time yet and would be forgotten as the oldest.
+        // Room is made first: a new session has no time yet, and would be removed as the oldest.
         self.evict_oldest_sessions(name);
         let is_stateful = self.settings.is_stateful;
         let must_be_new = self.settings.key.is_some();
@@ -291,7 +293,8 @@ impl StampReflector {
             TlvKind::ClassOfService => {
                 let wanted = ServiceClass::from_value(value).map_or(0, |class| class.wanted);
                 let class = arrived.class.unwrap_or(0);
-                // Reflections leave without a class, whatever the sender requests: RFC 8972, 4.4, leaves that to the reflector's owner.
+                // Reflections leave without a class of service, whatever the sender requests: RFC 8972, 4.4,
+                // leaves the decision to the reflector's owner.
                 let is_refused = wanted != 0;
                 value.copy_from_slice(
                     &ServiceClass { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.to_value(),
@@ -306,7 +309,7 @@ impl StampReflector {
                 let said = session.departed.map_or([0; 16], |follow_up| follow_up.to_value());
                 value.copy_from_slice(&said);
             }
-            // The sender gets these back as they came; `finish_reflection` renews the digest.
+            // The sender gets these TLVs back unchanged; `finish_reflection` computes the digest again.
             TlvKind::ExtraPadding | TlvKind::AccessReport | TlvKind::Hmac | TlvKind::Other(_) => {}
         }
     }

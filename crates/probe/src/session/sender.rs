@@ -36,7 +36,7 @@ pub struct SessionSettings {
 /// Information of reflections beyond their stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DirectionKnowledge {
-    /// The reflector counts what it sends back.
+    /// The reflector counts the reflections that it sends.
     pub is_stateful: bool,
     /// Requests that never reached it, if it counts.
     pub lost_there: Option<u64>,
@@ -48,7 +48,7 @@ pub struct DirectionKnowledge {
     pub is_far_synchronised: bool,
     /// Largest error of the reflector's clock and stamps, as it reports.
     pub far_error_ns: Option<u64>,
-    /// Reflections whose true departure the next one reported.
+    /// Reflections with a true departure time, which the next one reported.
     pub follow_ups: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct DirectionKnowledge {
 pub struct InvalidReflections {
     /// Answers that are shorter than a reflection: the far end uses base TWAMP without padding, or another protocol.
     pub too_short: u64,
-    /// Bytes of the shortest one of those, and of the shortest reflection that can be read.
+    /// Length of the shortest of these reflections, and of the shortest readable reflection.
     pub shortest_bytes: Option<u64>,
     pub needed_bytes: Option<u64>,
     pub wrong_digest: u64,
@@ -177,7 +177,7 @@ impl StampSender {
         if self.session.follow_up {
             tlv::push_tlv(&mut self.packet, TlvKind::FollowUpTelemetry, &[0; 16]);
         }
-        // Extra Padding fills up to the wanted length, in front of the HMAC TLV, so that the digest covers it.
+        // Extra Padding fills up to the wanted length, before the HMAC TLV, so that the digest covers it.
         let seal = if key.is_some() { tlv::HEADER + DIGEST_BYTES } else { 0 };
         let rest = room.saturating_sub(self.packet.len() + seal);
         if rest >= tlv::HEADER {
@@ -208,7 +208,7 @@ impl StampSender {
             return None;
         };
         let number = reflection.request.sequence;
-        // The time as well as the number: without having seen the request, a sender must guess both.
+        // The time is compared as well as the number: without the request, a forger must guess both.
         let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
         if !is_ours {
             self.told.invalid.never_sent += 1;
@@ -236,7 +236,7 @@ impl StampSender {
         // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2): then the claim to follow UTC has no bound and is of no use.
         let follows_utc = reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.unsynchronised += u64::from(!follows_utc);
-        // One reflection without the claim spoils them all: its stamp would look as exact as the others.
+        // One reflection without the claim removes it for all: its stamp would look as exact as the other stamps.
         self.told.is_far_synchronised = self.unsynchronised == 0;
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
         let follow_up =

@@ -26,7 +26,7 @@ impl TimeFormat {
         let seconds = realtime_ns / SECOND;
         let ns = realtime_ns % SECOND;
         match self {
-            // Rounded up, so that reading it, which rounds down, gives the same nanosecond.
+            // The value is rounded up, so that reading it, which rounds down, gives the same nanosecond.
             Self::Ntp => ((seconds + NTP_ORIGIN) << 32) | (ns << 32).div_ceil(SECOND),
             Self::Ptp => (seconds << 32) | ns,
         }
@@ -60,7 +60,7 @@ pub struct ErrorEstimate {
 impl ErrorEstimate {
     /// The smallest estimate that covers an error.
     pub const fn from_error(error_ns: u64, format: TimeFormat, is_synchronised: bool) -> Self {
-        // In 2^32nd parts of a second, always rounded up: an estimate may be too large, but never too small.
+        // The estimate is in 2^32nd parts of a second, always rounded up: it may be too large, but never too small.
         let mut parts = ((error_ns as u128) << 32).div_ceil(SECOND as u128);
         let mut scale = 0;
         while parts > 255 && scale < 63 {

@@ -1,7 +1,7 @@
 //! The TLVs (type, length, value) that may follow a STAMP packet (RFC 8972).
 //!
-//! Invariant: reading never panics and never reads past the end. A TLV that cannot be read is marked, not dropped, because a reflector
-//! returns it.
+//! Invariant: reading never panics and never reads past the end. A TLV that cannot be read is marked, not
+//! dropped, because a reflector returns it.
 
 use super::{SessionKey, read_be16, read_be32, read_be64};
 use packetrig_units::clamp_to_u16;
@@ -140,7 +140,7 @@ pub fn has_valid_digest(packet: &[u8], from: usize, key: &SessionKey) -> bool {
             _ => last = Some(tlv),
         }
     }
-    // TLVs without a digest are as suspect as a wrong digest; no TLVs at all need none.
+    // TLVs without a digest are as suspect as TLVs with a wrong one; a packet without TLVs needs no digest.
     last.is_none()
 }
 
@@ -216,7 +216,7 @@ pub struct ServiceClass {
 
 impl ServiceClass {
     pub fn from_value(value: &[u8]) -> Option<Self> {
-        // DSCP1 (6 bits), DSCP2 (6), ECN (2), RP (2), the rest reserved: the second field spans both bytes.
+        // DSCP1 (6 bits), DSCP2 (6), ECN (2), RP (2), then reserved bits: the second field spans both bytes.
         let [first, second, ..] = *value.first_chunk::<4>()?;
         Some(Self {
             wanted: first >> 2,

@@ -1,10 +1,10 @@
-//! Log levels: the general one, and those of single crates.
+//! Log levels: the general level, and levels of single crates.
 
 use std::str::FromStr;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-/// Crates of packetrig have this in front of their name.
+/// Crates of packetrig have this prefix in their name.
 pub(super) const OWN_CRATE_PREFIX: &str = "packetrig_";
 
 /// The least important events that are logged. Events of other libraries are logged only if they are named.

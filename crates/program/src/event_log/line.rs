@@ -9,7 +9,8 @@ use std::fmt::Debug;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Characters of one value. Texts of other machines have bounds of their own, but an event may have several.
+/// Number of characters of one value. Texts of other machines have their own limits, but an event
+/// may have several texts.
 const MAX_VALUE: usize = 2000;
 
 /// Name and value of each field; the message is called `message`.
@@ -106,7 +107,7 @@ const fn syslog_priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
         Level::WARN => 4,
-        // 5 is `notice`, which tracing does not have. Nothing of syslog is below 7, so `trace` shares it with `debug`.
+        // 5 is `notice`, which tracing does not have. syslog has no level below 7, so `trace` and `debug` share it.
         Level::INFO => 6,
         Level::DEBUG | Level::TRACE => 7,
     }

@@ -11,7 +11,7 @@ pub struct ProgramNeeds {
     pub program: &'static str,
     pub opening: ProcessCapabilities,
     pub kept: ProcessCapabilities,
-    /// Those of `kept` that threads which read requests keep, too.
+    /// The rights in `kept` that threads which read requests keep, too.
     pub network_thread_capabilities: ProcessCapabilities,
     pub files: FileRules,
     pub tcp: TcpRules,
@@ -60,8 +60,8 @@ pub fn rig_file_rules(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     file_rules(read, write.into_iter().chain(settings))
 }
 
-/// Returns the right to use files of other users, if one of these is. Root without capabilities cannot use them. With this right
-/// it could use all of them, and Landlock limits it to these.
+/// Returns the right to use files of other users, if one of these files belongs to another user. Root without
+/// capabilities cannot use them. With this right, root could use all files, but Landlock limits it to these.
 pub fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
     if sandbox::is_root() && paths.any(|path| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0)) {
         ProcessCapabilities::OTHERS_FILES

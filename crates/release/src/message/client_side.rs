@@ -212,16 +212,15 @@ impl ClientMessage {
                 Self::Cancel { id, batch, train }
             }
             LISTEN_KIND => {
-                // The fields of the filter are checked in both cases: LISTEN has one form, whether it begins or
-                // ends answers.
+                // The fields of the filter are checked in both cases: LISTEN has one form, whether it
+                // begins or ends answers.
                 let ListenRequestFields { is_on, filter } = read_filter(fields)?;
                 Self::Listen { id, filter: is_on.then_some(filter) }
             }
             STATUS_KIND => Self::Status { id },
             TARGET_KIND => {
                 let address = Ipv6Addr::from(fields.name_field("address").read_array::<16>()?);
-                // Limits and permits are for the IPv4 address behind `::ffff:a.b.c.d`, as in the source of a
-                // packet.
+                // Limits and permits are for the IPv4 address behind `::ffff:a.b.c.d`, as in the source of a packet.
                 Self::Target { id, address: IpAddr::V6(address).to_canonical() }
             }
             _ => {
@@ -245,7 +244,7 @@ fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
     fields.name_field("reserved").skip_reserved(1)?;
     let name = fields.name_field("name").read_text::<CLIENT_NAME_BYTES>()?;
     fields.name_field("reserved");
-    // A later version may use the rest, and gets an error of its own.
+    // A later version may use the remaining bytes, and gets a specific error.
     if version == VERSION {
         fields.skip_reserved(8)?;
     } else {
@@ -277,10 +276,9 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     }
     fields.name_field("reserved").skip_reserved(4)?;
     let mut packets = Vec::new();
-    // `count` is an unchecked claim of the client: memory grows only with packets that are there.
+    // `count` is an unchecked claim of the client: memory grows only with packets that have arrived.
     for packet in 0..count {
-        // Entered before the first field is read: a batch that ends too early is reported at the packet it
-        // lacks.
+        // Entered before the first field is read: a batch that ends too early is reported at the packet it lacks.
         fields.enter_packet(Some(packet));
         packets.push(read_packet(fields)?);
     }
@@ -313,7 +311,7 @@ pub(super) const fn map_to_ipv6(address: IpAddr) -> Ipv6Addr {
 
 fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
     let wanted = filter.copied().unwrap_or_default();
-    // The unspecified address stands for no filter, as 0 does in the other fields.
+    // The unspecified address means no filter, like 0 in the other fields.
     let from = wanted.from.map_or(Ipv6Addr::UNSPECIFIED, map_to_ipv6);
     fields
         .put_u8(u8::from(filter.is_some()))

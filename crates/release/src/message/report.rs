@@ -6,7 +6,7 @@ use crate::fields::{FieldReader, FieldWriter};
 // Four u64, one u32, two u16, and five stamps of 24 bytes.
 pub(super) const REPORT_ENTRY_BYTES: usize = 160;
 pub(super) const REPORT_FAULT_BYTES: usize = 8;
-/// Stands for no number of a packet or of a byte.
+/// Means "no number" of a packet or of a byte.
 // A packet takes at least 32 bytes of SUBMIT, which has 65 536: a batch has fewer than 2048 packets.
 const NONE: u16 = u16::MAX;
 
@@ -40,7 +40,7 @@ pub struct PacketStamp {
 }
 
 impl PacketStamp {
-    // 0 is left out: it is the reader of a stamp that is missing.
+    // 0 is left out: it is the reader of a missing stamp.
     const READERS: [(u8, StampReader); 4] = [
         (1, StampReader::Program),
         (2, StampReader::Bpf),
@@ -50,7 +50,7 @@ impl PacketStamp {
 
     pub(super) fn write_stamp(stamp: Option<&Self>, fields: &mut FieldWriter) {
         let Some(stamp) = stamp else {
-            // Clock 0 stands for no stamp.
+            // Clock 0 means that there is no stamp.
             fields.put_bytes(&[0; 24]);
             return;
         };
@@ -95,7 +95,8 @@ impl StampFields {
         Some(Self { lo, hi, clock, reader, device })
     }
 
-    /// Returns the stamp. A clock or a reader of a later service says nothing to this client, so the stamp is not known.
+    /// Returns the stamp. If a later service names a clock or a reader that this client does not know,
+    /// the stamp is unknown.
     fn to_stamp(&self) -> Option<PacketStamp> {
         let clock = match self.clock {
             1 => StampClockName::Monotonic,
@@ -107,7 +108,7 @@ impl StampFields {
     }
 }
 
-// One list for numbers, names and documentation, so that an outcome cannot have one without the others.
+// One list has numbers, names and documentation, so that no outcome lacks one of them.
 macro_rules! outcomes {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
         /// Outcome of a packet: sent, or the reason why not.
@@ -136,7 +137,7 @@ macro_rules! outcomes {
 outcomes! {
     /// The kernel accepted it, and it left.
     Sent = 0, "sent";
-    /// It would have left later than its client allows.
+    /// The packet would have left later than its client allows.
     Late = 1, "late";
     /// The client's quota in the queue is used up.
     QueueFull = 2, "queue_full";
@@ -146,7 +147,7 @@ outcomes! {
     OverLimit = 4, "over_limit";
     /// The bytes are not an IPv4 or IPv6 packet of an allowed kind.
     Malformed = 5, "malformed";
-    /// Source or next hop are not those of the interface, or the source port belongs to another program.
+    /// Source or next hop do not belong to the interface, or the source port belongs to another program.
     WrongSource = 6, "wrong_source";
     /// Longer than the MTU.
     TooLong = 7, "too_long";
@@ -260,8 +261,8 @@ impl PacketReport {
 
     /// Departure, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
     pub fn departed_at(&self) -> Option<PacketStamp> {
-        // From the last stage to the first. A stamp of a device clock cannot be compared with `planned`, and is
-        // passed over.
+        // The stages are checked from the last to the first. A stamp of a device clock cannot be compared
+        // with `planned`, and is skipped.
         let all = [self.wire, self.driver, self.released, self.handed_over];
         all.into_iter().flatten().find(|stamp| stamp.clock == StampClockName::Monotonic)
     }
@@ -271,7 +272,7 @@ impl PacketReport {
         let (packet, byte) = (fields.read_u16()?, fields.read_u16()?);
         fields.read_u32()?;
         let fault = PacketFault { packet, byte: Some(byte).filter(|byte| *byte != NONE) };
-        // The packet alone decides: a fault without a byte is one that no single field explains.
+        // Only the packet decides: a fault without a byte is one that no single field explains.
         self.fault = Some(fault).filter(|fault| fault.packet != NONE);
         Some(())
     }
@@ -294,7 +295,7 @@ impl PacketReport {
             outcome: PacketOutcome::from_number(fields.read_u16()?),
             // Faults follow behind all entries: `read_fault` sets this.
             fault: None,
-            // Bits that this crate does not know stay in the number: callers ask for single flags.
+            // Bits that this crate does not know stay in the number: callers test single flags.
             flags: ReportFlags(fields.read_u16()?),
             handed_over: PacketStamp::read_stamp(fields).ok()?,
             released: PacketStamp::read_stamp(fields).ok()?,

@@ -20,7 +20,7 @@ const LIMITS_KIND: u16 = 137;
 const INTERFACE_NAME_BYTES: usize = 16;
 /// Bytes of the text of an error.
 const ERROR_TEXT_BYTES: usize = 200;
-/// Stands for no number of a packet or of a byte.
+/// Means "no number" of a packet or of a byte.
 const NONE: u32 = u32::MAX;
 
 /// Limits of a target, for all clients together.
@@ -53,7 +53,7 @@ pub struct ServiceFacts {
     pub quota_bytes: u64,
     /// Minimum time between the submission of a packet and its release.
     pub lead_ns: u64,
-    /// Delay from which a packet is flagged late.
+    /// Packets are flagged late from this delay on.
     pub tolerance_ns: u64,
     /// Maximum time ahead: later release times are refused.
     pub horizon_ns: u64,
@@ -66,7 +66,7 @@ pub struct ServiceFacts {
     pub frame_bytes: u32,
     /// Maximum number of targets of one client.
     pub targets: u32,
-    /// Lower bound of the limits of all permitted targets; TARGET returns those of one target.
+    /// Lower bound of the limits of all permitted targets; TARGET returns the limits of one target.
     pub limits: PacketLimits,
 }
 
@@ -249,7 +249,7 @@ impl ServiceMessage {
         }
     }
 
-    /// True if bytes have the type of one of these messages.
+    /// True if the bytes have the type of one of these messages.
     pub fn is_known(bytes: &[u8]) -> bool {
         let header = read_header(&mut FieldReader::new(bytes), bytes.len());
         // A broken header counts as known, so that the client reports it instead of ignoring the message.
@@ -292,7 +292,7 @@ impl ServiceMessage {
 fn read_reports(fields: &mut FieldReader<'_>) -> Option<Vec<PacketReport>> {
     let count = fields.read_u32()?;
     fields.read_u32()?;
-    // No capacity: the count is not checked, so memory grows only with entries that are in the message.
+    // No capacity is reserved: the count is unchecked, so memory grows only with entries in the message.
     let mut reports = Vec::new();
     for _ in 0..count {
         reports.push(PacketReport::read_entry(fields)?);
@@ -393,7 +393,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
 
 fn write_answer(answer: &ReceivedAnswer, fields: &mut FieldWriter) {
     PacketStamp::write_stamp(Some(&answer.arrival), fields);
-    // Cut to what the field can state: `frame_size` has the length of the whole frame.
+    // The value is limited to the range of the field: `frame_size` has the length of the whole frame.
     let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
     fields
         .put_u32(answer.lost)
@@ -409,7 +409,7 @@ fn read_answer(fields: &mut FieldReader<'_>) -> Option<ReceivedAnswer> {
     let arrival = PacketStamp::read_stamp(fields).ok()??;
     let lost = fields.read_u32()?;
     let size = fields.read_u16()?;
-    // Other flags are those of a later service.
+    // Other flags belong to a later service.
     let lacks_checksum = fields.read_u16()? & 1 != 0;
     let frame_size = fields.read_u32()?;
     fields.read_u32()?;

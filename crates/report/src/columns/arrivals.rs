@@ -46,7 +46,7 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ReceiverColumn::new("received", Frames, "Frames recognised here, copies included.", |row| {
         Some(CellValue::Count(row.share.received.frames))
     }),
-    ReceiverColumn::new("received_bytes", Bytes, "Their bytes, with FCS.", |row| {
+    ReceiverColumn::new("received_bytes", Bytes, "Bytes of these frames, with FCS.", |row| {
         Some(CellValue::Count(row.share.received.bytes))
     }),
     ReceiverColumn::new("unique", Frames, "Different frames received here.", |row| {
@@ -76,7 +76,7 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ReceiverColumn::new(
         "altered",
         Frames,
-        "Frames whose headers changed on the way; their payload is intact.",
+        "Frames with headers that changed on the way; their payload is intact.",
         |row| Some(CellValue::Count(row.share.received.altered)),
     ),
     ReceiverColumn::new("corrupt", Frames, "Frames with a damaged payload.", |row| {
@@ -178,7 +178,7 @@ const OUTAGE_COLUMNS: &[OutageColumn] = &[
     OutageColumn::new(
         "in_doubt",
         Frames,
-        "Of the lost frames, those that the rig, or a link without carrier, may have lost.",
+        "Lost frames that the rig, or a link without carrier, may have lost.",
         |row| Some(CellValue::Count(row.outage.in_doubt)),
     ),
     OutageColumn::new(
@@ -206,7 +206,7 @@ pub struct QualityRow<'a> {
 impl ReportTable for QualityTable {
     const FILE: &'static str = "quality.csv";
     const ABOUT: &'static str =
-        "One row per stream and second of the run in which frames were lost or delays measured.";
+        "One row per stream and second of the run with lost frames or measured delays.";
     const COLUMNS: &'static [ReportColumn<Self>] = QUALITY_COLUMNS;
     type Row<'a> = QualityRow<'a>;
 
@@ -237,19 +237,19 @@ const QUALITY_COLUMNS: &[QualityColumn] = &[
     QualityColumn::new("lost", Frames, "Frames due in this second that were lost.", |row| {
         Some(CellValue::Count(row.quality.lost))
     }),
-    QualityColumn::new("delayed", Frames, "Frames whose delay was measured.", |row| {
+    QualityColumn::new("delayed", Frames, "Frames with a measured delay.", |row| {
         Some(CellValue::Count(row.quality.delayed))
     }),
-    QualityColumn::new("latency_mean_ns", Nanoseconds, "Mean of their delays.", |row| {
+    QualityColumn::new("latency_mean_ns", Nanoseconds, "Mean delay of these frames.", |row| {
         row.quality.delay_total_ns.checked_div(row.quality.delayed).map(CellValue::Count)
     }),
-    QualityColumn::new("latency_max_ns", Nanoseconds, "The longest of their delays.", |row| {
+    QualityColumn::new("latency_max_ns", Nanoseconds, "The longest delay of these frames.", |row| {
         (row.quality.delayed > 0).then(|| row.quality.delay_max.into())
     }),
     QualityColumn::new(
         "latency_p50_ns",
         Nanoseconds,
-        "Median of their delays, at most 6.25 % too large; absent if several receivers measured them, or if some arrived after frames stamped more than a second later.",
+        "Median delay of these frames, at most 6.25 % too large; absent if several receivers measured them, or if some arrived after frames stamped more than a second later.",
         |row| row.percentiles.map(|(p50, _)| p50.into()),
     ),
     QualityColumn::new("latency_p99_ns", Nanoseconds, "The same for the 99th percentile.", |row| {

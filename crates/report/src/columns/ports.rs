@@ -40,9 +40,9 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("speed_bps", BitsPerSecond, "Link speed, if the driver or the plan says it.", |row| {
         Some(row.info.speed?.bits_per_second().into())
     }),
-    PortColumn::new("tx_stamp", Text, "What stamps departing frames.", |row| variant_name(row.info.tx_stamp))
+    PortColumn::new("tx_stamp", Text, "Source of departure stamps.", |row| variant_name(row.info.tx_stamp))
         .on_terminal(Counts, 110, "tx stamp", 1),
-    PortColumn::new("rx_stamp", Text, "What stamps arriving frames.", |row| variant_name(row.info.rx_stamp))
+    PortColumn::new("rx_stamp", Text, "Source of arrival stamps.", |row| variant_name(row.info.rx_stamp))
         .on_terminal(Counts, 120, "rx stamp", 1),
     PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
         Some(CellValue::Count(row.tx.handed_over))
@@ -70,7 +70,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("rx_dropped", Frames, "Frames that the interface says it dropped on receive.", |row| {
         row.rx.dropped.map(CellValue::Count)
     }),
-    PortColumn::new("rx_ring_dropped", Frames, "Frames for which the receive ring had no room.", |row| {
+    PortColumn::new("rx_ring_dropped", Frames, "Frames without room in the receive ring.", |row| {
         Some(CellValue::Count(row.rx.ring_dropped))
     })
     .on_terminal(Counts, 100, "ring drops", ALWAYS_SHOWN_RANK),
@@ -130,73 +130,73 @@ impl ReportTable for NodeTable {
 
 type NodeColumn = ReportColumn<NodeTable>;
 
-const NODE_COLUMNS: &[NodeColumn] = &[
-    NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node))).on_terminal(
-        Every,
-        0,
-        "node",
-        ALWAYS_SHOWN_RANK,
-    ),
-    NodeColumn::new("reported", YesNo, "Whether its result is here; if not, nothing else is known.", |row| {
-        Some(CellValue::YesNo(row.reported))
-    })
-    .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN_RANK),
-    NodeColumn::new("ports", Number, "Ports of the plan on it.", |row| {
-        row.reported.then_some(CellValue::Count(row.ports as u64))
-    })
-    .on_terminal(Counts, 20, "ports", 0),
-    NodeColumn::new("sent", Frames, "Frames that its senders handed over.", |row| {
-        row.sent.map(CellValue::Count)
-    })
-    .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN_RANK),
-    NodeColumn::new(
-        "received",
-        Frames,
-        "Frames of the run that its receivers counted, copies included.",
-        |row| row.received.map(CellValue::Count),
-    )
-    .on_terminal(Counts, 40, "received", ALWAYS_SHOWN_RANK),
-    NodeColumn::new("clock_source", Text, "How its clock was compared with the controller's.", |row| {
-        Some(CellValue::from(row.clock?.source.name()))
-    })
-    .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN_RANK),
-    NodeColumn::new(
-        "clock_offset_ns",
-        SignedNanoseconds,
-        "Its clock less the controller's, at the start.",
-        |row| row.clock?.offset_ns.map(CellValue::Signed),
-    )
-    .on_terminal(Counts, 60, "offset", 2),
-    NodeColumn::new("clock_bound_ns", Nanoseconds, "How far off that offset may be.", |row| {
-        row.clock?.bound.map(CellValue::from)
-    })
-    .on_terminal(Counts, 70, "bound", 1)
-    .with_prefix("± "),
-    NodeColumn::new(
-        "start_skew_ns",
-        SignedNanoseconds,
-        "First departure less its due time, by the controller's clock.",
-        |row| row.start?.skew_ns.map(CellValue::Signed),
-    )
-    .on_terminal(Counts, 80, "start", 3),
-    NodeColumn::new("start_skew_bound_ns", Nanoseconds, "How far off that skew may be.", |row| {
-        row.start?.bound.map(CellValue::from)
-    })
-    .on_terminal(Counts, 90, "bound", 1)
-    .with_prefix("± "),
-    NodeColumn::new("start_stamp", Text, "What took the time of the first departure.", |row| {
-        variant_name(row.start?.stamp?)
-    }),
-    NodeColumn::new("kernel", Text, "Release of its kernel.", |row| {
-        Some(CellValue::from(&row.machine.as_ref()?.kernel))
-    }),
-    NodeColumn::new("architecture", Text, "Architecture of its machine.", |row| {
-        Some(CellValue::from(&row.machine.as_ref()?.architecture))
-    }),
-    NodeColumn::new("processor", Text, "Model of its processors, where the kernel names it.", |row| {
-        row.machine.as_ref()?.processor.as_ref().map(CellValue::from)
-    }),
-    NodeColumn::new("processors", Number, "Processors that it may use.", |row| {
-        Some(CellValue::Count(row.machine.as_ref()?.processors?.into()))
-    }),
-];
+const NODE_COLUMNS: &[NodeColumn] =
+    &[
+        NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node)))
+            .on_terminal(Every, 0, "node", ALWAYS_SHOWN_RANK),
+        NodeColumn::new(
+            "reported",
+            YesNo,
+            "Whether the node has reported; if not, all else is unknown.",
+            |row| Some(CellValue::YesNo(row.reported)),
+        )
+        .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN_RANK),
+        NodeColumn::new("ports", Number, "Ports of the plan on the node.", |row| {
+            row.reported.then_some(CellValue::Count(row.ports as u64))
+        })
+        .on_terminal(Counts, 20, "ports", 0),
+        NodeColumn::new("sent", Frames, "Frames that the node's senders handed over.", |row| {
+            row.sent.map(CellValue::Count)
+        })
+        .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN_RANK),
+        NodeColumn::new(
+            "received",
+            Frames,
+            "Frames of the run that the node's receivers counted, with copies.",
+            |row| row.received.map(CellValue::Count),
+        )
+        .on_terminal(Counts, 40, "received", ALWAYS_SHOWN_RANK),
+        NodeColumn::new("clock_source", Text, "How its clock was compared with the controller's.", |row| {
+            Some(CellValue::from(row.clock?.source.name()))
+        })
+        .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN_RANK),
+        NodeColumn::new(
+            "clock_offset_ns",
+            SignedNanoseconds,
+            "Its clock minus the controller's clock, at the start.",
+            |row| row.clock?.offset_ns.map(CellValue::Signed),
+        )
+        .on_terminal(Counts, 60, "offset", 2),
+        NodeColumn::new("clock_bound_ns", Nanoseconds, "Largest error of that offset.", |row| {
+            row.clock?.bound.map(CellValue::from)
+        })
+        .on_terminal(Counts, 70, "bound", 1)
+        .with_prefix("± "),
+        NodeColumn::new(
+            "start_skew_ns",
+            SignedNanoseconds,
+            "First departure less its due time, by the controller's clock.",
+            |row| row.start?.skew_ns.map(CellValue::Signed),
+        )
+        .on_terminal(Counts, 80, "start", 3),
+        NodeColumn::new("start_skew_bound_ns", Nanoseconds, "Largest error of that skew.", |row| {
+            row.start?.bound.map(CellValue::from)
+        })
+        .on_terminal(Counts, 90, "bound", 1)
+        .with_prefix("± "),
+        NodeColumn::new("start_stamp", Text, "Source of the first departure's stamp.", |row| {
+            variant_name(row.start?.stamp?)
+        }),
+        NodeColumn::new("kernel", Text, "Kernel release of the node.", |row| {
+            Some(CellValue::from(&row.machine.as_ref()?.kernel))
+        }),
+        NodeColumn::new("architecture", Text, "Architecture of the node.", |row| {
+            Some(CellValue::from(&row.machine.as_ref()?.architecture))
+        }),
+        NodeColumn::new("processor", Text, "Model of its processors, where the kernel names it.", |row| {
+            row.machine.as_ref()?.processor.as_ref().map(CellValue::from)
+        }),
+        NodeColumn::new("processors", Number, "Processors that the node may use.", |row| {
+            Some(CellValue::Count(row.machine.as_ref()?.processors?.into()))
+        }),
+    ];

@@ -43,20 +43,25 @@ fn format_bound_cell(
 
 const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new("from", Text, "The sending port.", |row| Some(CellValue::from(&row.from))),
-    ProbeColumn::new("from_node", Text, "Its node.", |row| Some(CellValue::from(&row.from_node))),
+    ProbeColumn::new("from_node", Text, "Node of the sending port.", |row| {
+        Some(CellValue::from(&row.from_node))
+    }),
     ProbeColumn::new("to", Text, "The receiving port, or the address of a host.", |row| {
         Some(CellValue::from(&row.to))
     }),
-    ProbeColumn::new("to_node", Text, "Its node; absent for a host that is not a node.", |row| {
-        row.to_node.as_ref().map(CellValue::from)
-    }),
+    ProbeColumn::new(
+        "to_node",
+        Text,
+        "Node of the receiving port; absent for a host that is not a node.",
+        |row| row.to_node.as_ref().map(CellValue::from),
+    ),
     ProbeColumn::new("target", Text, "The address that was probed.", |row| {
         Some(CellValue::from(&row.target))
     }),
     ProbeColumn::new("missing", Text, "Reason why there is no result; absent if there is one.", |row| {
         row.missing.as_ref().map(CellValue::from)
     }),
-    ProbeColumn::new("ended_early", Text, "Why it ended before all probes were sent.", |row| {
+    ProbeColumn::new("ended_early", Text, "Why the line ended before its last probe.", |row| {
         row.found.as_ref()?.end.describe_end().as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("planned", Frames, "Probes of the plan.", |row| {
@@ -89,10 +94,10 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "delay_there_p99_ns",
         SignedNanoseconds,
-        "99th percentile of it; absent below 100 values.",
+        "99th percentile; absent below 100 values.",
         |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
-    ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "How far off these may be.", |row| {
+    ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
         format_bound_cell(row, |found| found.delay_there)
     }),
     ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
@@ -101,10 +106,10 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "delay_back_p99_ns",
         SignedNanoseconds,
-        "99th percentile of it; absent below 100 values.",
+        "99th percentile; absent below 100 values.",
         |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
-    ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "How far off these may be.", |row| {
+    ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
         format_bound_cell(row, |found| found.delay_back)
     }),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
@@ -113,10 +118,10 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "round_trip_p99_ns",
         SignedNanoseconds,
-        "99th percentile of it; absent below 100 values.",
+        "99th percentile; absent below 100 values.",
         |row| time_cell(row, |found| found.round_trip, |times| times.p99_ns),
     ),
-    ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {
+    ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
         format_bound_cell(row, |found| found.round_trip)
     }),
     ProbeColumn::new(
@@ -125,10 +130,10 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         "Rate of the narrowest link on the way there, in bits of frames.",
         |row| count_cell(row, |found| found.capacity_rate().map(|rate| rate.bits_per_s)),
     ),
-    ProbeColumn::new("capacity_low_bits_per_s", BitsPerSecond, "Not less than this.", |row| {
+    ProbeColumn::new("capacity_low_bits_per_s", BitsPerSecond, "Lower bound of the capacity.", |row| {
         count_cell(row, |found| found.capacity_rate().map(|rate| rate.low))
     }),
-    ProbeColumn::new("capacity_high_bits_per_s", BitsPerSecond, "Not more than this.", |row| {
+    ProbeColumn::new("capacity_high_bits_per_s", BitsPerSecond, "Upper bound of the capacity.", |row| {
         count_cell(row, |found| found.capacity_rate().map(|rate| rate.high))
     }),
 ];

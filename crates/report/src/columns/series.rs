@@ -71,6 +71,6 @@ const SERIES_COLUMNS: &[Column] = &[
     Column::new("direction", Text, "`tx` or `rx`.", |row| Some(CellValue::from(row.subject.direction))),
     Column::new("second", Number, "Second of the run, from 0.", |row| Some(CellValue::Count(row.second))),
     Column::new("frames", Frames, "Frames in this second.", |row| Some(CellValue::Count(row.frames))),
-    Column::new("bytes", Bytes, "Their bytes, with FCS.", |row| Some(CellValue::Count(row.bytes))),
+    Column::new("bytes", Bytes, "Bytes of these frames, with FCS.", |row| Some(CellValue::Count(row.bytes))),
     Column::new("node", Text, "The node that a port is on.", |row| Some(CellValue::from(row.subject.node))),
 ];

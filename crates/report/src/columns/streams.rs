@@ -35,11 +35,9 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.name)))
         .on_page(10, "stream")
         .on_terminal(Every, 0, "stream", ALWAYS_SHOWN_RANK),
-    Column::new("tx_port", Text, "Name of the port that sends it.", |row| {
-        Some(CellValue::from(&row.tx_port))
-    })
-    .on_page(180, "from"),
-    Column::new("rx_ports", Text, "Names of the ports that receive it, with spaces between them.", |row| {
+    Column::new("tx_port", Text, "Name of the sending port.", |row| Some(CellValue::from(&row.tx_port)))
+        .on_page(180, "from"),
+    Column::new("rx_ports", Text, "Names of the receiving ports, separated by spaces.", |row| {
         Some(CellValue::Names(row.rx_ports.clone()))
     })
     .on_page(190, "to"),
@@ -141,7 +139,7 @@ const STREAM_COLUMNS: &[Column] = &[
     )
     .on_page(20, "lost")
     .on_terminal(Counts, 30, "lost", ALWAYS_SHOWN_RANK),
-    Column::new("lost_percent", Percent, "Lost frames in percent of those expected.", |row| {
+    Column::new("lost_percent", Percent, "Lost frames in percent of expected frames.", |row| {
         let loss = row.loss?;
         Some(CellValue::Share { part: loss.lost, whole: loss.expected, percent: loss.percent })
     })
@@ -151,12 +149,9 @@ const STREAM_COLUMNS: &[Column] = &[
         row.loss?.longest_burst.map(CellValue::Count)
     })
     .on_terminal(Counts, 60, "longest burst", 2),
-    Column::new(
-        "loss_seconds",
-        Seconds,
-        "Seconds of the schedule in which at least one frame was lost.",
-        |row| row.loss?.seconds.map(CellValue::Count),
-    )
+    Column::new("loss_seconds", Seconds, "Seconds of the schedule with at least one lost frame.", |row| {
+        row.loss?.seconds.map(CellValue::Count)
+    })
     .on_terminal(Counts, 70, "s with loss", 3),
     Column::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {
         received_cell(row, |got| got.sequence.duplicates)
@@ -184,7 +179,7 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "altered",
         Frames,
-        "Frames whose headers changed on the way; their payload is intact.",
+        "Frames with headers that changed on the way; their payload is intact.",
         |row| received_cell(row, |got| got.altered),
     )
     .on_terminal(Counts, 110, "altered", 6),
@@ -322,22 +317,25 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "untagged_compared",
         Frames,
-        "Frames without a test tag whose contents were compared.",
+        "Frames without a test tag that were compared by content.",
         |row| Some(row.contents?.compared.into()),
     ),
-    Column::new("untagged_lost", Frames, "Frames without a test tag whose contents did not arrive.", |row| {
-        Some(row.contents?.lost.into())
-    }),
+    Column::new(
+        "untagged_lost",
+        Frames,
+        "Frames without a test tag that did not arrive, by content.",
+        |row| Some(row.contents?.lost.into()),
+    ),
     Column::new(
         "delivered_fps_milli",
         MilliFramesPerSecond,
-        "Different frames that arrived per second of the time asked for: what `min_rate` judges.",
+        "Different frames that arrived per second of the requested time; `min_rate` judges this value.",
         |row| row.delivered_milli.map(|rate| rate.value.into()),
     ),
     Column::new(
         "jitter_rfc3550_max_ns",
         Nanoseconds,
-        "The largest interarrival jitter at any time (RFC 3550): what `max_jitter` judges.",
+        "The largest interarrival jitter at any time (RFC 3550); `max_jitter` judges this value.",
         |row| jitter_cell(row, |jitter| jitter.rfc3550_max),
     ),
     Column::new(

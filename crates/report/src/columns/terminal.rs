@@ -22,8 +22,8 @@ pub struct TerminalColumnPosition {
     /// Columns are ordered by it.
     pub position: u8,
     pub heading: &'static str,
-    /// Rank of the column: if the table is too wide, columns with the smallest rank are left out first, and
-    /// those that are [`ALWAYS_SHOWN_RANK`] never.
+    /// Rank of the column: if the table is too wide, columns with the smallest rank are left out first.
+    /// Columns with [`ALWAYS_SHOWN_RANK`] are never left out.
     pub importance: u8,
     /// Text before every value.
     pub prefix: &'static str,

@@ -111,7 +111,7 @@ impl ApiCall {
         })
     }
 
-    /// Returns whether the call changes something, so that it must wait for other changes.
+    /// Returns whether the call makes a change, so that it must wait for other changes.
     pub(crate) const fn is_change(self) -> bool {
         // Getting a capture stops it, and a ping is an order to the run: both are changes.
         !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
@@ -163,7 +163,7 @@ pub(crate) fn perform_call(
         // The first error is enough for the log, because the client gets all of them.
         Err(refusal) => warn!(call = call.name(), why = refusal.errors.first(), "call refused"),
         Ok(_) if call.is_change() => info!(call = call.name(), "call performed"),
-        // Clients poll these calls, so they are below the level of all others.
+        // Clients poll these calls, so their log level is lower than that of all other calls.
         Ok(_) => trace!(call = call.name(), "call answered"),
     }
     reply
@@ -201,7 +201,7 @@ fn perform_normalised(
     Ok(ApiReply::Document(reply))
 }
 
-/// The refusal of a request whose shape is wrong, with all its problems.
+/// The refusal of a request with a wrong shape, with all its problems.
 fn refuse_request(
     tester: &dyn Tester,
     call: ApiCall,
@@ -210,7 +210,7 @@ fn refuse_request(
 ) -> TesterRefusal {
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
     let mut errors = complaints.into_lines();
-    // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it.
+    // The tester judges the document as the client wrote it: settling drops wrong members, and with them the problems inside.
     if call == ApiCall::SetConfig
         && let Some(original) = source.original_document()
     {

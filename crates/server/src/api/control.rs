@@ -81,7 +81,8 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
     let mut pings = Vec::new();
     let mut errors = Vec::new();
     for (index, request) in requests.iter().enumerate() {
-        // All wrong requests are reported together: a client that gets one error at a time has to send as many times.
+        // All errors of a request are reported together: otherwise a client would have to send the request
+        // once for each error.
         match read_ping(request, family == "ipv6") {
             Ok(ping) => pings.push(ping),
             Err(wrong) => errors.extend(wrong.iter().map(|of| format!("{path}[{index}].{of}"))),

@@ -51,7 +51,7 @@ trait MemberSink {
 impl FlowRows {
     /// Refuses NaN and infinity: they are bugs of the tester, and must not become numbers that look measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
-        // The check comes before the first byte is written, because an error cannot follow a part of an answer.
+        // The check comes before the first byte is written, because no error can follow a part of an answer.
         let mut wrong = WrongNumber(None);
         for row in &rows {
             write_members(row, &columns, &mut wrong);
@@ -248,7 +248,7 @@ impl MemberSink for MessageFields {
                 self.push_varint(value);
             }
             MemberValue::Float(value) => {
-                // In the model, members of a row are 32-bit floats and those of its groups are doubles.
+                // In the model, members of a row are 32-bit floats, but members of its groups are doubles.
                 self.push_tag(number, 5);
                 #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
                 self.0.extend((value as f32).to_le_bytes());

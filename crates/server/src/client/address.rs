@@ -63,7 +63,7 @@ impl FromStr for ApiAddress {
         // Users copy the address of the page, so its path is accepted and dropped.
         let rest = rest.strip_suffix("/ui/").or_else(|| rest.strip_suffix("/ui")).unwrap_or(rest);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        // The last colon counts: an IPv6 address has colons of its own.
+        // The last colon counts: an IPv6 address has colons, too.
         let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let is_valid = match bare {

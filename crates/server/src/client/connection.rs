@@ -80,7 +80,7 @@ impl ApiConnection {
                     Ok(length)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // The server has closed TCP without the end of TLS; the length of the body shows whether something is missing.
+                // The server has closed TCP without the end of TLS; the length of the body shows whether bytes are missing.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(0),
                 Err(error) => Err(self.to_client_error(error)),
             };

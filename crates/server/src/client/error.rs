@@ -1,4 +1,4 @@
-//! Errors of client calls: the reason, and what the user can do.
+//! Errors of client calls: the reason, and the possible remedy.
 
 use super::ApiAddress;
 use packetrig_units::Blame;
@@ -19,7 +19,7 @@ pub enum ClientError {
     NotTls { address: String, authority: String },
     #[error("{address} does not answer as a packetrig server; if it serves HTTPS, write https://{authority}")]
     NotHttp { address: String, authority: String },
-    /// The certificate is not one of those that are trusted.
+    /// The certificate is not one of the trusted certificates.
     #[error(
         "the certificate of {address} cannot be verified ({reason}); name its authority, or the certificate itself, \
          with --ca FILE, or connect anyway with --insecure"
@@ -49,7 +49,7 @@ impl ClientError {
     /// The connection ended before the answer did: the server is stopping, or has stopped.
     pub(super) fn incomplete_answer(address: &ApiAddress) -> Self {
         let why = "the server closed the connection before the answer was complete";
-        // A server with TLS may close a connection without it and say nothing.
+        // A server with TLS may close a plain connection without an answer.
         let hint = format!("{why}; if the server has HTTPS, write https://{}", address.authority());
         let why = if address.has_tls { why.to_owned() } else { hint };
         let source = io::Error::new(io::ErrorKind::UnexpectedEof, why);

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rule by which a certificate is accepted.
+/// Rule that decides which certificate is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
     /// Accepts any certificate of a server on this machine that gets no token: no data leaves the machine, and none is secret.
@@ -60,7 +60,7 @@ fn read_authorities(file: &Path) -> Result<RootCertStore, ClientError> {
         rustls::pki_types::pem::Error::Io(source) => unreadable(source),
         other => invalid(other.to_string()),
     })?;
-    // The system's authorities are not added: only those in the named file are trusted.
+    // The system's authorities are not added: only authorities in the named file are trusted.
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
@@ -81,8 +81,7 @@ impl ServerCertVerifier for AnyCertificate {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // Nothing about the certificate is checked. The signatures below
-        // still show that the server has its key.
+        // The certificate itself is not checked. The signatures below still show that the server has its key.
         Ok(ServerCertVerified::assertion())
     }
 

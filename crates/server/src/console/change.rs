@@ -16,7 +16,7 @@ pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, T
         list_items(&update["property_names"]).iter().filter_map(Value::as_str).collect();
     let mut errors = Vec::new();
     if properties.is_empty() {
-        errors.push("flows.property_names: name what to update: rate, size".to_owned());
+        errors.push("flows.property_names: name the properties to update: rate, size".to_owned());
     }
     for (index, change) in list_items(&update["flows"]).iter().enumerate() {
         let name = flow_name(change);
@@ -28,7 +28,7 @@ pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, T
         // OTG: only the members in `property_names` change. Other members of the sent flow are ignored.
         for property in &properties {
             match change.get(property) {
-                // The value is taken as it is: the whole new configuration is read and checked afterwards.
+                // The value is used unchanged: the whole new configuration is read and checked afterwards.
                 Some(value) => flow[property] = value.clone(),
                 None => errors.push(format!(
                     "flows.flows[{index}].{property}: required, because property_names has it"
@@ -87,7 +87,8 @@ pub(super) fn delete_flows(mut config: Value, delete: &Value) -> Result<Value, T
 }
 
 fn config_or_errors(config: Value, errors: Vec<String>) -> Result<Value, TesterRefusal> {
-    // All or nothing: OTG leaves the state after a failed append or delete open, packetrig does not.
+    // A change is made completely or not at all: OTG does not define the state after a failed append or
+    // delete, packetrig does.
     if errors.is_empty() { Ok(config) } else { Err(TesterRefusal { kind: RefusalKind::Validation, errors }) }
 }
 

@@ -62,12 +62,13 @@ impl<R: RunSource> TestConsole<R> {
             self.end_run(changes);
             return Ok(Vec::new());
         }
-        // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
+        // The document is read before the old run ends: a configuration with errors changes nothing. The old
+        // run must end before the new one opens its ports.
         let ReadConfiguration { names, document } = self.read_config(&config)?;
         self.end_run(changes);
         let plan = Arc::clone(document.plan());
         let warnings = plan_warnings(&plan);
-        // Made before the run, because its first events come while it is being opened.
+        // The view is made before the run, because the run's first events come while it is being opened.
         let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
             let live = Arc::clone(&live);
@@ -78,7 +79,7 @@ impl<R: RunSource> TestConsole<R> {
         // After a failure there is no configuration: the old run has ended, and its ports are closed.
         changes.run = Some(self.rigs.open_steered_run(document, sink)?);
         let names = Arc::new(names.with_routes(&plan));
-        // From 1, because 0 stands for the time before the first configuration.
+        // Numbers start from 1, because 0 means the time before the first configuration.
         let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
         *self.lock_view() = ClientView { names, config, number, plan: Some(plan), live };
         Ok(warnings)
@@ -95,7 +96,7 @@ impl<R: RunSource> TestConsole<R> {
         let Some(run) = &mut changes.run else {
             return Err(TesterRefusal::validation("there is no configuration to change; set one first"));
         };
-        // Before the view changes: if the run refuses, clients still see the old configuration.
+        // The run changes before the view: if the run refuses, clients still see the old configuration.
         run.make_change(PlanChange::Replan(document))?;
         let plan = run.plan();
         let mut view = self.lock_view();

@@ -31,7 +31,7 @@ impl TotalsHistory {
         // Viewers see the latest totals between two points, too, so this comes before the check.
         self.latest = sum_totals(sample, elapsed);
         let due = self.points.last().is_none_or(|last| {
-            // Samples do not come exactly on time: the nearest one is taken.
+            // Samples do not come exactly on time, so the nearest sample is taken.
             elapsed.as_u64() + FIRST_INTERVAL.as_u64() / 2 >= last.elapsed.as_u64() + self.interval.as_u64()
         });
         if !due {

@@ -1,4 +1,4 @@
-//! Collects what the events of a run have reported, as far as rows and viewers need it.
+//! Collects the reports of a run's events, as far as rows and viewers need them.
 //!
 //! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
 
@@ -57,7 +57,7 @@ pub(super) struct LiveCounts {
     nodes: BTreeMap<NodeName, Arc<CountSample>>,
     /// Samples of all nodes together; the latest last, each sorted by stream.
     samples: VecDeque<Arc<CountSample>>,
-    /// For each stream that does not send: the time of the first sample without sending.
+    /// For each idle stream: the time of the first sample without sending.
     quiet_since: HashMap<usize, MonoTime>,
     /// Link state of each port, with the time of its last change.
     links: HashMap<usize, LinkState>,
@@ -99,7 +99,7 @@ impl LiveCounts {
                     RunOutcome::Partial { reasons, .. } => reasons.join("; "),
                     RunOutcome::Failed { fault } => fault.text.clone(),
                     RunOutcome::Complete { .. } => "it is complete".to_owned(),
-                    // A served run has no end of its own, so it was stopped.
+                    // A served run has no planned end, so it was stopped.
                     RunOutcome::Aborted => "it was stopped".to_owned(),
                 });
             }
@@ -139,7 +139,7 @@ impl LiveCounts {
         for (port, _, rx) in &sample.ports {
             let Some(is_up) = rx.link_up else { continue };
             let now = LinkState { is_up, since: sample.at };
-            // The first report counts as the last change, because nothing is known from before.
+            // The first report counts as the last change, because the earlier state is unknown.
             let link = self.links.entry(*port).or_insert(now);
             if link.is_up != is_up {
                 *link = now;
@@ -232,7 +232,7 @@ impl LiveCounts {
     /// Returns the counts of all ports, if there is no traffic now. Traffic that begins then restarts the counters of ports from zero.
     pub(super) fn port_totals_if_idle(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest_sample()?;
-        // A paused flow will go on with its counts, so it still belongs to the traffic so far.
+        // A paused flow will continue with its counts, so it still belongs to the traffic so far.
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
         is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, port_totals(plan, latest, port))).collect())
     }
@@ -250,7 +250,7 @@ impl LiveCounts {
         port: usize,
     ) -> PortTotals {
         let now = port_totals(plan, sample, port);
-        // Samples from before the start have smaller counts than `before`: nothing has moved since then.
+        // Samples from before the start have smaller counts than `before`, so they show no progress.
         let before = self.before.get(&port).copied().unwrap_or_default();
         PortTotals {
             frames_tx: now.frames_tx.saturating_sub(before.frames_tx),

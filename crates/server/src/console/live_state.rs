@@ -156,7 +156,7 @@ fn live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) 
         // Merged from sums and extremes: the mean of means would weigh streams alike.
         delays.merge(&received.delays);
     }
-    // Without a mean nothing was measured, so there is no least and no largest latency either.
+    // Without a mean no latency was measured, so there is no smallest and no largest latency either.
     totals.latency = delays.mean().map(|mean| LatencyFigures {
         minimum: delays.min.as_u64() as f64,
         average: mean.as_u64() as f64,
@@ -170,7 +170,8 @@ fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     ledger.add_frames(LedgerAccount::Built, live.history.latest().frames_tx);
     for (_, tx, rx) in &sample.ports {
-        // An interface counts everything that it transmits: of a port that sent nothing, none of it belongs to this run.
+        // An interface counts every frame that it transmits. If the port sent nothing, none of these frames
+        // belong to this run.
         if tx.has_sent() {
             ledger.add_sender(tx);
         }
@@ -187,7 +188,7 @@ fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
 
 /// Losses of the whole run, by place.
 fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
-    // Without metrics, receivers do not recognise a stream, so nothing is known about its losses.
+    // Without metrics, receivers do not recognise a stream, so its losses are unknown.
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
     let loss = measured
         .map(|(index, stream)| {

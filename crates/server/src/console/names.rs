@@ -5,7 +5,7 @@ use packetrig_plan::{Plan, Port, Stream, WantedMetrics};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
-/// A flow, and what its rows show.
+/// A flow, and the values that its rows show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "what a user asks for, each by itself")]
 pub(super) struct NamedFlow {
@@ -121,7 +121,7 @@ fn check_names(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), 
 }
 
 fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
-    // With names of its own, because the flows are changed while this map is in use.
+    // The map has its own names, because the flows are changed while it is in use.
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
     // The plan keeps the streams of removed flows (decision 0009, 5), which the configuration does not name.
     for (index, stream) in plan.streams.iter().enumerate() {

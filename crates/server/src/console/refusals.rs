@@ -33,7 +33,7 @@ impl From<OpenFailure> for TesterRefusal {
 impl From<NodeFault> for TesterRefusal {
     fn from(fault: NodeFault) -> Self {
         match fault.blame {
-            // Only in this case must the client change the request. With any other cause the request may be valid.
+            // Only in this case must the client change the request. With any other cause, the request may be valid.
             Blame::Usage | Blame::Plan | Blame::Unconfirmed => Self::validation(fault.text),
             Blame::World | Blame::Rights | Blame::Busy | Blame::Peer | Blame::Bug => {
                 Self::internal(fault.text)

@@ -36,7 +36,7 @@ pub(super) fn build_port_row(
     let sending = if transmitting { samples.as_slice() } else { &[] };
     PortRow {
         name: plan.ports[port].name.clone(),
-        // The location as the client wrote it, even if an alias stands for another one.
+        // The row has the location as the client wrote it, even if an alias has replaced it.
         location: names.port_location(port),
         // OTG knows up and down only. Until the first sample reports the link, an open port counts as up.
         link_up: live.link_up(port).unwrap_or(true),
@@ -265,7 +265,7 @@ fn count_rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -
     };
     let span = to.since(from);
     CountRate {
-        // Both samples belong to the same start. Its counts only grow, so the differences cannot underflow.
+        // Both samples belong to the same start. Counts only grow after it, so the differences cannot underflow.
         frames: per_second(now.frames - before.frames, span),
         bytes: per_second(now.bytes - before.bytes, span),
     }

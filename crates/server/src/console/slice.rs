@@ -16,14 +16,14 @@ const MAX_SLICE_BYTES: usize = 64 << 20;
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
 pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut out = read_bytes(&mut file, 8)?;
-    // A client may ask for as many frames as 64 bits can say.
+    // A client may request any 64-bit number of frames.
     let end = start.saturating_add(count);
     let wanted = start..end;
     let mut frame = 0;
     // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
     // frames refer to the interfaces described there.
     if read_u32_at(&out, 0) == PCAPNG_MAGIC {
-        // The section header is a block like the others: its length is at the same offset.
+        // The section header is a block like any other: its length is at the same offset.
         let rest = read_rest_of_block(&mut file, &out)?;
         out.extend(rest);
         while let Some(head) = read_head(&mut file, 8)? {
@@ -39,7 +39,7 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
     } else {
         // A classic file has a header of 24 bytes, and 16 before each frame; the captured length is the third word.
         out.extend(read_bytes(&mut file, 16)?);
-        // Behind the last wanted frame a classic file has only frames, so the rest need not be read.
+        // After the last wanted frame, a classic file has only frames, so the remaining bytes need not be read.
         while frame + 1 < end
             && let Some(head) = read_head(&mut file, 16)?
         {

@@ -1,5 +1,5 @@
-//! Ports of a run in progress. Frames and bytes are those since traffic last began; members of `tx` and `rx` count since the run was
-//! opened.
+//! Ports of a run in progress. Frames and bytes count since traffic last began; members of `tx` and `rx`
+//! count since the run was opened.
 
 use super::LiveColumn;
 use crate::viewing::LivePort;
@@ -22,17 +22,17 @@ pub const PORT_COLUMNS: &[Column] = &[
     .on_page("Location")
     .with_watch_column("Location", 20, 7),
     Column::new("node", Text, "Node that has it.", |port| port.node.as_ref().map(CellValue::from)),
-    // Not that of the row, which counts a port as up until its link is known.
+    // The port's own state is used: the row counts a port as up until its link is known.
     Column::new("link_up", YesNo, "Whether the link is up.", |port| port.rx?.link_up.map(Flag))
         .on_page("Link")
         .with_watch_column("Link", 4, 1)
         .with_metric("link_up"),
-    Column::new("back_end", Text, "Its back end, such as packet or xdp.", |port| {
+    Column::new("back_end", Text, "Back end, such as packet or xdp.", |port| {
         open_port_fact(port, |info| Some(info.back_end.name().into()))
     })
     .on_page("Back end")
     .with_watch_column("Back end", 9, 5),
-    Column::new("why", Text, "Why it has this back end.", |port| {
+    Column::new("why", Text, "Why the port has this back end.", |port| {
         open_port_fact(port, |info| Some(CellValue::from(&info.why)))
     }),
     Column::new("driver", Text, "Driver of the interface.", |port| {

@@ -1,4 +1,4 @@
-//! Streams of a run in progress. Counters are those since the stream last started.
+//! Streams of a run in progress. Counters count since the stream last started.
 
 use super::LiveColumn;
 use crate::tester::{LatencyFigures, TransmitState};
@@ -42,19 +42,19 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "lost",
         Frames,
-        "Gaps that receivers have seen, and once nothing moves all that has not arrived.",
+        "Frames in gaps that receivers have seen; when traffic has ended, all frames that have not arrived.",
         |row| received_count(row, |rx| rx.loss.lost),
     )
     .on_page("Lost, frames")
     .with_watch_column("Lost", 10, 1)
     .sorted_as("lost"),
-    Column::new("loss_percent", Percent, "Lost frames in percent of those lost and received.", loss_share)
+    Column::new("loss_percent", Percent, "Lost frames in percent of lost and received frames.", loss_share)
         .on_page("Lost, share")
         .with_watch_column("Loss", 9, 5),
     Column::new(
         "in_flight_or_lost",
         Frames,
-        "Frames sent of which no receiver has seen a later one.",
+        "Sent frames after which no receiver has seen a later frame.",
         |row| received_count(row, |rx| rx.loss.in_flight_or_lost),
     )
     .on_page("In flight or lost, frames")
@@ -102,7 +102,7 @@ fn latency(row: &LiveStream, figure: fn(&LatencyFigures) -> f64) -> Option<CellV
 
 fn loss_share(row: &LiveStream) -> Option<CellValue> {
     let rx = row.received?;
-    // Nothing was sent, so there is no share of it that could be lost.
+    // No frame was sent, so no share of them can be lost.
     if row.frames_tx == 0 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Sums over all streams of a run in progress, since it was opened. Rates are those of the last second.
+//! Sums over all streams of a run in progress, since it was opened. Rates cover the last second.
 
 use super::LiveColumn;
 use crate::tester::LatencyFigures;
@@ -30,7 +30,7 @@ pub(crate) const TOTAL_COLUMNS: &[Column] = &[
         Some(Count(totals.counts.bytes_rx))
     })
     .with_metric("received_bytes_total"),
-    Column::new("gaps", Frames, "Frames missing between those received.", |totals| {
+    Column::new("gaps", Frames, "Frames missing between received frames.", |totals| {
         Some(Count(totals.counts.gaps))
     })
     .with_metric("sequence_gaps_total"),

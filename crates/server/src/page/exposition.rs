@@ -12,7 +12,7 @@ type RunMetric = (&'static str, &'static str, fn(&LiveRun) -> f64);
 const RUN_METRICS: [RunMetric; 4] = [
     ("elapsed_seconds", "Time since the first counters of the run.", |run| run.elapsed.as_secs_f64()),
     ("streams", "Streams of the configuration.", |run| run.streams.len() as f64),
-    ("in_flight_or_lost_frames", "Frames sent of which no receiver has seen a later one.", |run| {
+    ("in_flight_or_lost_frames", "Sent frames after which no receiver has seen a later frame.", |run| {
         run.losses.loss.in_flight_or_lost as f64
     }),
     ("findings", "Remarks of the run that are kept.", |run| run.findings.len() as f64),

@@ -1,5 +1,5 @@
-//! Live state for any number of viewers as server-sent events: one task asks for the state while there is a viewer, and each viewer
-//! gets the latest one as fast as it reads, at most ten times a second.
+//! Live state for any number of viewers as server-sent events. One task requests the state while there is a
+//! viewer. Each viewer gets the latest state as fast as it reads, at most ten times a second.
 
 use super::live_json::{StreamWindow, build_history_json, live_json};
 use crate::viewing::{LiveSource, LiveState};
@@ -52,7 +52,7 @@ impl LiveFeed {
         has_history: bool,
     ) -> Option<mpsc::Receiver<Result<Bytes, std::convert::Infallible>>> {
         let permit = Arc::clone(&self.viewers).try_acquire_owned().ok()?;
-        // One event waits while the client reads the one before; all others are skipped.
+        // One event waits while the client reads the previous one; all other events are skipped.
         let (sender, receiver) = mpsc::channel(1);
         let viewer = LiveViewer {
             states: self.subscribe_states(),
@@ -71,7 +71,7 @@ impl LiveFeed {
 
     fn subscribe_states(self: &Arc<Self>) -> watch::Receiver<Option<Arc<ShownState>>> {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
-        // Subscribed before the task begins: it ends as soon as it finds no receiver.
+        // The subscription comes before the task begins: the task ends as soon as it finds no receiver.
         let states = self.latest.subscribe();
         if !*is_running {
             *is_running = true;
@@ -89,7 +89,7 @@ impl LiveFeed {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // This flag is read before the state is made, so that the state made after the stop is still published to viewers.
+            // This flag is read before the state is made, so that viewers still get the state that is made after the stop.
             let has_ended = self.has_ended();
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
@@ -109,7 +109,7 @@ impl LiveFeed {
 
     fn has_ended(&self) -> bool {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that a viewer that comes now is either counted here or starts a task of its own.
+        // This happens under the lock: a viewer that comes now is either counted here or starts a new task.
         *is_running = self.latest.receiver_count() > 0 && !*self.stopping.borrow();
         !*is_running
     }
@@ -132,7 +132,8 @@ impl ShownState {
         Self { state, written: Mutex::default() }
     }
 
-    /// Returns the rows of a window as text. The first viewer that needs them serialises them for all others.
+    /// Returns the rows of a window as text. The first viewer that needs them serialises them; all other
+    /// viewers use the same text.
     async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerGone> {
         let text = self.text_of(window);
         let (shown, window) = (Arc::clone(self), window.clone());
@@ -202,7 +203,7 @@ impl LiveViewer {
     }
 
     async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGone> {
-        // `None` is what stands there before the first state of a new task.
+        // `None` is the value before the first state of a new task.
         let Some(shown) = self.states.borrow_and_update().clone() else { return Ok(()) };
         // With each new configuration, a viewer first gets the history that it has missed.
         let before = configuration.replace(shown.state.configuration);
@@ -213,7 +214,8 @@ impl LiveViewer {
         }
         let rows = shown.serialize_rows(&self.window).await?;
         self.send_event("live", &rows).await?;
-        // The next state is at least one period of the publisher away, so that part is not waited for here.
+        // The next state is at least one period of the publisher away, so the loop does not wait
+        // for this period here.
         let pause = self.period.saturating_sub(STATE_INTERVAL);
         // A server that stops does not wait for viewers that look rarely.
         tokio::time::timeout(pause, self.stopping.wait_for(|stopping| *stopping)).await.ok();

@@ -63,8 +63,8 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-/// The page of one result, which is a file of its own. Its own policy names its script and style by their hashes; the sandbox gives
-/// it no origin, so that it can call nothing here.
+/// The page of one result, which is a separate file. Its own policy names its script and style by their
+/// hashes; the sandbox gives it no origin, so that it cannot call this server.
 const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
                              style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; \
                              frame-ancestors 'none'";
@@ -79,7 +79,7 @@ pub(super) fn report_page(text: String) -> Response {
 
 /// The headers of every answer that a browser may show.
 pub(super) fn add_security_headers(headers: &mut HeaderMap) {
-    // The page of a result has a policy of its own already, which must stay.
+    // The page of a result already has its own policy, which must stay.
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(PAGE_SECURITY_POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -50,7 +50,7 @@ async fn run_query_in_turn(
     make: impl FnOnce(&GivenUp<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let viewer = WaitingViewer::default();
-    // The future of a call is dropped when its client goes; the flag ends the query on its own thread.
+    // The future of a call is dropped when its client disconnects; the flag ends the query on its own thread.
     let has_gone = Arc::clone(&viewer.0);
     FLOW_QUERIES
         .run_when_permitted(move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string()))

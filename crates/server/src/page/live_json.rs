@@ -133,7 +133,7 @@ fn build_totals_json(totals: &LiveTotals) -> Value {
     members.into()
 }
 
-/// Accounts in the order in which a frame goes through them. One that was not measured is absent.
+/// Accounts in the order in which a frame passes them. An account that was not measured is absent.
 fn build_ledger_json(ledger: &FrameLedger) -> Value {
     let accounts = ledger.accounts().filter_map(|(account, frames)| {
         // The account's name in JSON is that of the report.

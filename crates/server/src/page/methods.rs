@@ -50,7 +50,7 @@ async fn start_test(
     let made = tokio::task::spawn_blocking(move || methods.start_method(request)).await;
     match made.map_err(|_| panic_refusal())? {
         Ok(state) => Ok(json_value(&state)),
-        // 409 (RFC 9110, 15.5.10): the request is right, and may come again when the other test has ended.
+        // 409 (RFC 9110, 15.5.10): the request is correct, and may be repeated when the other test has ended.
         Err(MethodRefusal::Busy(text)) => {
             Err(PageFailure::Ready(Box::new(error_response(StatusCode::CONFLICT, &text))))
         }

@@ -72,8 +72,7 @@ impl RateChange {
         let mut errors: Vec<String> =
             unknown.map(|name| format!("streams: there is no stream `{name}`")).collect();
         if flows.is_empty() && errors.is_empty() {
-            errors
-                .push("there is no configuration, so there is no stream whose rate could change".to_owned());
+            errors.push("there is no configuration, so there is no stream with a rate to change".to_owned());
         }
         if !errors.is_empty() {
             return Err(TesterRefusal { kind: RefusalKind::Validation, errors });

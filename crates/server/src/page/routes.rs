@@ -208,7 +208,7 @@ async fn answer_facts(
 /// Answers with the version of this server, the parts it has, and the rights of this caller.
 fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
     let credential = request.extensions().get::<ClientCredential>();
-    // Only a hint for the page: `policy` refuses the calls of a viewer whatever is answered here.
+    // This is only a hint for the page: `policy` refuses the calls of a viewer independently of this answer.
     let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
     json!({
         "schema_version": PAGE_API_VERSION,
@@ -232,7 +232,7 @@ fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
     })
 }
 
-/// The description of the API. Columns of the run in progress are those of their list.
+/// The description of the API. Columns of the run in progress come from their list.
 fn describe_api() -> Value {
     let mut described: Value =
         serde_json::from_str(include_str!("openapi.json")).expect("a test reads the file");
@@ -242,7 +242,7 @@ fn describe_api() -> Value {
 
 fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
     let window = StreamWindow::from_query(&mut query)?;
-    // At least 1, because the period is computed from it.
+    // The value is at least 1, because the period is computed from it.
     let rate = query.take_number("rate", MAX_RATE, MAX_RATE)?.max(1);
     let has_history = query.take_value("history", "`true` or `false`")?.unwrap_or(true);
     query.refuse_unknown()?;

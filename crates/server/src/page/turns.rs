@@ -40,9 +40,9 @@ impl CallLimit {
         if let Ok(turn) = self.turns.try_acquire() {
             return Ok(turn);
         }
-        // The place in the queue is freed as soon as this call has its permit, so that another call may wait.
+        // The place in the queue becomes free as soon as this call has its permit, so that another call may wait.
         let _place = QueueTicket::enter_queue(&self.waiting).ok_or_else(queue_full_failure)?;
-        // This fails only for a closed semaphore, and nothing closes this one.
+        // This fails only for a closed semaphore, and no code closes this one.
         self.turns.acquire().await.map_err(|_| queue_full_failure())
     }
 }

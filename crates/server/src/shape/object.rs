@@ -4,7 +4,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::collections::HashSet;
 use std::fmt;
 
-/// Maximum number of names of one object that are compared with each other. The model has fewer, so of more names one is unknown.
+/// Maximum number of names of one object that are compared with each other. The model has fewer, so a longer
+/// object has an unknown name.
 const MAX_NAMES: usize = 1_000;
 
 /// The members of an object so far.
@@ -18,7 +19,7 @@ pub(super) struct KnownMembers {
 
 /// Outcome of normalising a member.
 pub(super) enum WrittenMember {
-    /// It was left out, or is an empty list.
+    /// The member was left out, or is an empty list.
     Absent,
     Given,
     /// It is `choice`, and names this member.
@@ -41,8 +42,8 @@ impl KnownMembers {
     }
 }
 
-/// Reads the value of a member that packetrig does not have: whether it asks for nothing. Clients send defaults with every object they touch,
-/// and over gRPC an empty list looks the same as none.
+/// Reads the value of a member that packetrig does not support, and reports whether it requests nothing. Clients send defaults with every
+/// object they touch, and over gRPC an empty list looks the same as a missing one.
 pub(super) struct RequestsNothing;
 
 impl<'de> DeserializeSeed<'de> for RequestsNothing {

@@ -18,7 +18,7 @@ pub(super) fn normalise_scalar(value: &Value, kind: &Kind) -> Result<Value, Stri
         Kind::Bool => Err("true or false".to_owned()),
         Kind::Uint32 => read_integer(value, 0, u32::MAX.into()).map(to_json_integer),
         Kind::Int32 => read_integer(value, i32::MIN.into(), i32::MAX.into()).map(to_json_integer),
-        // As text: many readers of JSON round numbers above 2^53.
+        // The number is written as text: many readers of JSON round numbers above 2^53.
         Kind::Uint64 => read_integer(value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
         // A larger number would become infinite in the protobuf message.
         Kind::Float => read_float(value, f32::MAX.into()),
@@ -39,7 +39,7 @@ fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> 
         .ok_or_else(|| format!("a whole number from {least} to {most}"))
 }
 
-/// An integer of at most 32 bits, which is a JSON number; those of 64 bits are text.
+/// An integer of at most 32 bits, which is a JSON number; 64-bit integers are text.
 fn to_json_integer(number: i128) -> Value {
     i64::try_from(number).map_or(Value::Null, Value::from)
 }

@@ -56,7 +56,7 @@ struct DocumentNormaliser<'c> {
 /// Outcome of normalising a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NormaliseOutcome {
-    /// It is refused, or it is `null`, and nothing was written.
+    /// The value is refused or `null`, and nothing was written.
     Nothing,
     EmptyList,
     Something,
@@ -234,7 +234,7 @@ impl DocumentNormaliser<'_> {
             let written = self.normalise_member(field, &name, here, first, &mut members)?;
             known.record_written_member(name, written);
         }
-        // At the end, because members come in any order.
+        // This is checked at the end, because members come in any order.
         self.normalise_choice(&known, of, path, first);
         self.text.push('}');
         Ok(NormaliseOutcome::Something)
@@ -295,7 +295,7 @@ impl DocumentNormaliser<'_> {
         self.complaints.add_complaint(path, format!("unknown field `{}`{hint}", shorten_text(name)));
     }
 
-    /// Checks that `choice` names the member that says what an object is. Adds `choice` if it is missing.
+    /// Checks that `choice` names the member that determines the kind of an object. Adds `choice` if it is missing.
     fn normalise_choice(
         &mut self,
         known: &KnownMembers,
@@ -327,7 +327,7 @@ impl DocumentNormaliser<'_> {
                     self.complaints.add_complaint(path, complaint);
                 }
             }
-            // Nothing is added here: OTG's default applies, which only the `plan` crate knows.
+            // No value is added here: OTG's default applies, which only the `plan` crate knows.
             (None, []) => {}
         }
     }
@@ -335,7 +335,7 @@ impl DocumentNormaliser<'_> {
 
 /// Returns whether one insertion, removal or change turns `b` into `a`.
 fn differ_by_one_edit(a: &str, b: &str) -> bool {
-    // Behind the common beginning, both must be equal but for the first byte of one or of both.
+    // After the common beginning, both must be equal except for the first byte of one or of both.
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let a = &a.as_bytes()[same..];
     let b = &b.as_bytes()[same..];

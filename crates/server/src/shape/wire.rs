@@ -56,7 +56,7 @@ fn message_to_json(
     complaints: &mut DocumentProblems,
 ) -> Value {
     let of = message.descriptor();
-    // prost-reflect keeps fields that the descriptor does not have. None of them may be ignored silently.
+    // prost-reflect keeps fields that the descriptor does not have. No such field may be ignored silently.
     for unknown in message.unknown_fields() {
         unknown_member(&of, unknown, path, complaints);
     }
@@ -91,7 +91,7 @@ fn unknown_member(
 ) {
     let number = unknown.number();
     match model::refused_member(of, number) {
-        // Clients send defaults with every object that they touch: a refused flag that is off asks for nothing.
+        // Clients send defaults with every object that they touch: a refused flag that is off requests nothing.
         Some(_) if encodes_false(unknown) => {}
         Some(name) => {
             complaints.add_complaint(
@@ -134,13 +134,13 @@ fn value_to_json(
     }
 }
 
-/// The shortest decimal number that the float stands for, which the sender wrote: 99.9 and not 99.9000015.
+/// The shortest decimal number for the float, as the sender wrote it: 99.9 and not 99.9000015.
 fn shortest_decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
 fn float_to_json(number: f64, path: ValuePath<'_>, complaints: &mut DocumentProblems) -> Option<Value> {
-    // A message can carry NaN and infinity, for which JSON has no form.
+    // A message can carry NaN and infinity, which JSON cannot represent.
     let read = Number::from_f64(number).map(Value::Number);
     if read.is_none() {
         complaints.add_complaint(path, format!("must be a number, not {number}"));

@@ -44,7 +44,7 @@ pub(crate) enum ClientCredential {
     ViewToken,
     /// The connection suffices: its user, its certificate, or because anyone is admitted.
     Connection,
-    /// None is needed: the request is for a file of the page, which is the same everywhere.
+    /// No credential is needed: the request is for a file of the page, which is the same for everybody.
     PublicFile,
 }
 

@@ -116,7 +116,7 @@ impl Body for PacedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // The deadline matters only while bytes are missing: bytes that are here are taken even after it.
+        // The deadline matters only while bytes are missing: bytes that have arrived are taken even after it.
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             // Polled while bytes are missing, so that the end of the deadline wakes this task.
             ready!(self.deadline.as_mut().poll(context));
@@ -218,7 +218,7 @@ impl Drop for RequestGuard {
         // Bytes from here on belong to the head of the next request and have its deadline.
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
-        // Last of these two: a watch that sees no request in progress also sees the number above.
+        // This is the last of the two updates: a watch that sees no request in progress also sees the number above.
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
         self.record.being_served.fetch_sub(usize::from(self.is_served), Ordering::AcqRel);
         self.slots.record_activity(&self.record);

@@ -1,4 +1,4 @@
-//! Passes calls from the asynchronous transports to the blocking tester, changes one after the other.
+//! Passes calls from the asynchronous transports to the blocking tester. Changes run one after the other.
 
 use crate::api::{ApiCall, ApiReply, RequestSource, perform_call};
 use crate::tester::{CaptureFile, Tester, TesterRefusal};
@@ -48,7 +48,7 @@ impl CallDispatcher {
         name: &str,
         change: impl FnOnce(&dyn Tester) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
-        // tokio's lock is fair, so changes are made in the order in which they came.
+        // tokio's lock is fair, so changes are made in the order of their arrival.
         let turn = self.turn.clone().lock_owned().await;
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
@@ -64,8 +64,8 @@ fn panic_refusal(name: &str) -> TesterRefusal {
     TesterRefusal::internal(format!("{name} ended in a panic: this is a bug in packetrig"))
 }
 
-/// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one
-/// piece, which may be empty.
+/// A capture in pieces of at most `size` bytes. A separate thread reads them as fast as the client accepts
+/// them. There is at least one piece, which may be empty.
 pub(crate) fn stream_file_pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(MAX_WAITING_PIECES);
     tokio::task::spawn_blocking(move || {

@@ -69,7 +69,7 @@ where
             Err(rejection) => {
                 self.record_refusal(&rejection);
                 // A client of HTTP/1 sends its whole body before it reads. If we closed earlier, the kernel would reset the
-                // connection, and the answer would be lost. HTTP/2 has a stream of its own for each request.
+                // connection, and the answer would be lost. HTTP/2 has a separate stream for each request.
                 if !matches!(self.shared.policy.protocol, CallProtocol::Grpc) {
                     drain_body(body).await;
                 }

@@ -223,7 +223,7 @@ fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusa
         return Ok(split_into_slices(&shape::encode_message(&document, &of).map_err(bug_refusal)?));
     }
     let wrapper = shape::message_descriptor(&format!("{}Response", rpc.call.name()));
-    // A response has exactly one field; it is named after what the rpc returns, so ask the descriptor.
+    // A response has exactly one field. Its name depends on the rpc, so the descriptor tells it.
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
     let bytes = shape::encode_message(&json!({ name: document }), &wrapper).map_err(bug_refusal)?;
     Ok(GrpcAnswer::Messages(vec![bytes.into()]))

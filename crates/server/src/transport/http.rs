@@ -97,7 +97,7 @@ impl RequestSource for JsonRequest {
         let mut complaints = DocumentProblems::default();
         let of = self.call.request_message();
         let document = of.and_then(|of| shape::normalise_json(&self.body, &of, &mut complaints));
-        // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
+        // gosnappi fails on members that its version does not know, so HTTP sends new members only on request.
         NormalisedRequest {
             document: document.unwrap_or_else(|| "{}".to_owned()),
             complaints,
@@ -143,7 +143,7 @@ pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
     json_response(status, shape::print_json(&body))
 }
 
-/// The answer to a request whose body ended early.
+/// The answer to a request with a body that ended early.
 fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Response {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {

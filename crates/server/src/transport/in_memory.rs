@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// A server whose connections are byte strings. Its client needs no token.
+/// A server with byte strings as connections. Its client needs no token.
 pub struct InMemoryServer {
     runtime: tokio::runtime::Runtime,
     transports: ServerTransports,
@@ -67,7 +67,7 @@ impl InMemoryServer {
         let front = ConnectionService { shared, record: Arc::clone(&slot.record), api };
         let written = Arc::<Mutex<Vec<u8>>>::default();
         let stream = ByteStream { rest: Bytes::copy_from_slice(bytes), written: Arc::clone(&written) };
-        // An error only says how the connection ended; the answer is what was written.
+        // An error only tells how the connection ended; the answer is the written text.
         self.runtime.block_on(async { drop(builder.serve_connection(stream, front).await) });
         std::mem::take(&mut written.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -87,7 +87,7 @@ impl Read for ByteStream {
     ) -> Poll<io::Result<()>> {
         let length = buffer.remaining().min(self.rest.len());
         let next = self.rest.split_to(length);
-        // Nothing put means the end of the stream: this client sends no more.
+        // Zero bytes mean the end of the stream: this client sends no more.
         buffer.put_slice(&next);
         Poll::Ready(Ok(()))
     }

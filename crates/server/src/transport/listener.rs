@@ -88,7 +88,7 @@ impl TransportListener {
                 tokio::time::sleep(FAILED_ACCEPT_PAUSE).await;
                 continue;
             };
-            // While this client waits, the others wait in the kernel's backlog.
+            // While this client waits, further clients wait in the kernel's backlog.
             let slot = tokio::select! {
                 () = wait_for_stop(&mut stop) => break,
                 slot = wait_for_slot(&self.shared, peer) => slot,
@@ -208,7 +208,8 @@ impl ServedConnection {
             }
         };
         counters.count_rejection(cause);
-        // GOAWAY names the last call that was begun (RFC 9113, 6.8), so that a client can safely repeat the others.
+        // GOAWAY names the last call that was started (RFC 9113, 6.8), so that a client can safely
+        // repeat the later ones.
         if says_farewell && record.was_admitted.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
             drop(tokio::time::timeout(CLIENT_CLOSE_TIME, connection).await);

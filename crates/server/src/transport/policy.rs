@@ -54,12 +54,12 @@ impl RequestPolicy {
             return self.check_page_file(head).map(|()| ClientCredential::PublicFile);
         }
         let credential = self.access.credential_for(peer, &head.headers);
-        // DNS rebinding: a page's own host name can be made to point here, and then the page may read our answers. But a page does not
-        // have the token.
+        // DNS rebinding: an attacker can make the host name of his page point here, and then the page may
+        // read our answers. But a page does not have the token.
         if !matches!(credential, Some(ClientCredential::Token | ClientCredential::ViewToken)) {
             self.check_host(head)?;
         }
-        // With the token as well: foreign pages are always refused (decision 0018, 5).
+        // This applies with the token as well: foreign pages are always refused (decision 0018, 5).
         self.check_origin(head)?;
         let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,
@@ -141,8 +141,8 @@ impl RequestPolicy {
         named.zip(ours).is_some_and(|(named, ours)| ours.as_str().eq_ignore_ascii_case(named))
     }
 
-    /// Refuses the content types that a page can send without a preflight request: those of HTML forms, and none (the Fetch standard's
-    /// CORS-safelisted types). The API never answers a preflight request.
+    /// Refuses the content types that a page can send without a preflight request: the types of HTML forms,
+    /// and no type (the Fetch standard's CORS-safelisted types). The API never answers a preflight request.
     fn check_content_type(&self, head: &Parts) -> Result<(), RequestRejection> {
         let sent = content_type(&head.headers);
         let is_accepted = match self.protocol {
@@ -171,10 +171,10 @@ impl RequestPolicy {
     }
 }
 
-/// Refuses a head that is longer than the documentation says. The transports have limits of their own, which are in units of their buffers.
+/// Refuses a head that is longer than the documentation says. The transports have other limits, which are in units of their buffers.
 fn check_length(head: &Parts) -> Result<(), RequestRejection> {
     let target = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
-    // Added for the rest on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
+    // Space for the other bytes on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let length = target + head.method.as_str().len() + 12 + lines.sum::<usize>() + 2;
     if length <= MAX_REQUEST_HEAD_BYTES as usize {
@@ -228,8 +228,8 @@ fn named_hosts(head: &Parts) -> Option<Vec<Authority>> {
     named.iter().all(is_host_and_port).then_some(named)
 }
 
-/// Returns whether it is a host, and perhaps a port, and nothing else. `user@host` is no valid Host header; a parser that reads only the
-/// part after the `@` would be fooled, as would one that reads `[::1]evil` to the bracket.
+/// Returns whether the text is exactly a host, optionally with a port. `user@host` is no valid Host header: a parser that reads only the
+/// part after the `@` would be deceived. The same is true for a parser that reads `[::1]evil` to the bracket.
 fn is_host_and_port(named: &Authority) -> bool {
     let behind = named.as_str().strip_prefix(named.host());
     behind.is_some_and(|behind| {

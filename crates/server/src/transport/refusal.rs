@@ -54,7 +54,7 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     let mut kept: Vec<String> = Vec::new();
     let mut length = 200;
     for error in &refusal.errors {
-        // At most half of the space, so that one long error leaves some for others.
+        // One error gets at most half of the space, so that further errors also have room.
         let error = shorten_for_wire(error, MAX_ENCODED_STATUS_BYTES / 2);
         length += wire_length(&error) + 10;
         if length > MAX_ENCODED_STATUS_BYTES {

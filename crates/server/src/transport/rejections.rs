@@ -18,7 +18,7 @@ pub enum RejectionCause {
     LongHead,
     /// The TLS handshake failed, or took too long.
     Handshake,
-    /// The first bytes, or the rest of a head, did not arrive in time.
+    /// The first bytes, or the remaining bytes of a head, did not arrive in time.
     Head,
     /// A body arrived more slowly than the minimum rate.
     SlowBody,

@@ -1,8 +1,8 @@
-//! Distributes the limited number of connections so that no client keeps the others out.
+//! Distributes the limited number of connections so that no client locks out the other clients.
 //!
 //! Invariant: clients that are trusted (or have sent the token) can always connect unless all connections are busy with admitted
-//! requests. Others share a part of the connections, and each has at most a part of that. A refused request keeps no connection:
-//! however slowly it arrives, its connection can be closed for another.
+//! requests. All other clients share a part of the connections, and each gets at most a part of that. A refused request keeps no
+//! connection: even if it arrives slowly, its connection can be closed to make room for another.
 
 use super::access::{ClientPeer, PeerKey};
 use super::rejections::RejectionCause;
@@ -70,7 +70,7 @@ impl ConnectionRecord {
     /// Makes the task that serves it close it.
     pub(crate) fn request_close(&self, cause: RejectionCause) {
         let mut close = self.close.lock().unwrap_or_else(PoisonError::into_inner);
-        // `notify_one` keeps a permit if nothing waits yet, so a close before the wait is not lost.
+        // `notify_one` keeps a permit if no task waits yet, so a close before the wait is not lost.
         close.get_or_insert(cause);
         self.closing.notify_one();
     }
@@ -138,8 +138,8 @@ impl ConnectionSlots {
 
     /// Maximum number of connections of all clients that are not trusted: three quarters.
     const fn max_stranger_connections(&self) -> usize {
-        // Rounded up, so that a small server has room for strangers, too. The
-        // table's own limit holds all the same.
+        // The number is rounded up, so that a small server has room for strangers, too. The table's
+        // own limit still applies.
         self.most.div_ceil(4) * 3
     }
 
@@ -261,7 +261,8 @@ fn close_idle(
 ) -> bool {
     let idle = table.values().filter(|record| record.is_idle() && is_meant(record));
     let oldest = idle.min_by_key(|record| record.active_at.load(Ordering::Relaxed)).map(|record| record.id);
-    // Removed from the table at once, not when its task has ended: the slot is for the new connection.
+    // The connection is removed from the table at once, not when its task has ended: the slot is
+    // for the new connection.
     let Some(record) = oldest.and_then(|id| table.remove(&id)) else { return false };
     record.request_close(RejectionCause::MadeRoom);
     true

@@ -1,4 +1,4 @@
-//! Decides when a connection must be closed, from what it did between two checks. Pure.
+//! Decides when a connection must be closed, from its activity between two checks. Pure.
 
 use super::policy::CallProtocol;
 use super::rejections::RejectionCause;
@@ -20,7 +20,7 @@ pub(crate) struct ConnectionProgress {
     pub(crate) is_busy: bool,
     /// True while a part of a response waits for the client to read.
     pub(crate) waits_for_client: bool,
-    /// True if it is trusted, or had an admitted request, so that it may stay idle for longer.
+    /// True if the client is trusted, or had an admitted request, so that it may stay idle for longer.
     pub(crate) is_known: bool,
 }
 
@@ -82,7 +82,7 @@ impl ConnectionWatch {
         now: ConnectionProgress,
         step: Duration,
     ) -> Option<RejectionCause> {
-        // Before the check for busy connections: a client that does not read keeps its own request busy.
+        // This comes before the check for busy connections: a client that does not read keeps its own request busy.
         if self.has_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
         }
@@ -94,8 +94,7 @@ impl ConnectionWatch {
             self.head = Duration::ZERO;
             return None;
         }
-        // Steps are counted and no clock is read: a server that was stopped for
-        // a while does not blame its clients.
+        // Steps are counted and no clock is read: a server that was stopped for some time does not blame its clients.
         self.idle += step;
         self.head = if self.awaits_head(now) { self.head + step } else { Duration::ZERO };
         let idle = if now.is_known { self.deadlines.idle } else { self.deadlines.idle_stranger };
@@ -109,7 +108,7 @@ impl ConnectionWatch {
         }
     }
 
-    /// Returns whether the rest of a head, or the first bytes, are due.
+    /// Returns whether the remaining bytes of a head, or the first bytes, are due.
     fn awaits_head(&self, now: ConnectionProgress) -> bool {
         // HTTP/1: bytes since the last response are the beginning of a head. HTTP/2 sends other frames at any time (pings, window
         // updates), so only the preface and the first frame are judged.

@@ -81,7 +81,7 @@ pub struct ComparedFigure {
     /// Bound of the error of the difference; absent if neither value has one.
     pub uncertainty: Option<f64>,
     pub change: FigureChange,
-    /// The most by which it may be worse; absent if it is not judged.
+    /// The largest allowed worsening; absent if the figure is not judged.
     pub limit: Option<String>,
     /// Verdict on the limit; absent if it is not judged.
     pub verdict: Option<FigureVerdict>,
@@ -113,7 +113,7 @@ impl ComparedFigure {
 /// The figures of two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureComparison {
-    /// Figures in the order of the earlier result, then those that only the later one has.
+    /// Figures in the order of the earlier result, then figures that only the later one has.
     pub figures: Vec<ComparedFigure>,
     /// Figures with a limit that neither result has.
     pub missing: Vec<String>,
@@ -164,7 +164,8 @@ fn compare_figure(
     let uncertainty = sum_uncertainties(before, after);
     let allowed = limits.allowed_for(figure);
     let worse = difference.map(|difference| worse_by(figure.better, difference));
-    // The common limit does not ask for a figure that the earlier result does not know: it may be of a newer version.
+    // The common limit does not apply to a figure that the earlier result does not have: a newer version may
+    // have added it.
     let is_judged = before.is_some() || limits.demanded_figures().any(|name| name == figure.name);
     let verdict = allowed
         .filter(|_| is_judged)
@@ -215,8 +216,8 @@ fn judge_change(
     let limit = before.and_then(|before| allowed.allowed_amount(before, unit));
     match worse.zip(limit) {
         None => FigureVerdict::Unknown,
-        // Decision 0032: what is within the limit passes, also if the uncertainty is larger than the limit.
-        // Otherwise a result would not pass beside itself.
+        // Decision 0032: a value within the limit passes, even if the uncertainty is larger than the limit.
+        // Otherwise a result would not pass a comparison with itself.
         Some((worse, limit)) if worse <= limit => FigureVerdict::Pass,
         Some((worse, limit)) if worse - doubt <= limit => FigureVerdict::Unknown,
         Some(_) => FigureVerdict::Fail,

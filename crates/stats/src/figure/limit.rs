@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// Unit of figures that are times.
 pub(super) const TIME_UNIT: &str = "ns";
 
-/// Amount by which a figure may become worse.
+/// Allowed worsening of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AllowedChange {
     /// Share of the earlier value; 0.05 is 5 %.
@@ -47,7 +47,7 @@ impl FromStr for FigureLimit {
             None => (None, text.trim()),
         };
         let allowed = read_allowed(allowed).ok_or_else(bad)?;
-        // Figures have different units: an amount means nothing for all of them.
+        // Figures have different units, so one amount cannot apply to all of them.
         if figure.is_none() && !matches!(allowed, AllowedChange::Share(_)) {
             return Err(bad());
         }
@@ -90,7 +90,8 @@ impl FigureLimits {
         self.0.is_empty()
     }
 
-    /// Returns the figures that a limit names, unless it is `any`. A result without one of them does not pass.
+    /// Returns the figures that a limit names, unless it is `any`. A result without one of these
+    /// figures does not pass.
     pub(super) fn demanded_figures(&self) -> impl Iterator<Item = &str> {
         let judged = self.0.iter().filter(|limit| limit.allowed != AllowedChange::Any);
         judged.filter_map(|limit| limit.figure.as_deref())
@@ -98,7 +99,7 @@ impl FigureLimits {
 
     /// Returns the allowed change of a figure; `None` if it is not judged.
     pub(super) fn allowed_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
-        // From the end, because of several limits the last counts.
+        // The search starts from the end, because the last of several limits counts.
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         own.or_else(|| {
             let common = self.0.iter().rev().find(|limit| limit.figure.is_none());
@@ -122,8 +123,8 @@ impl AllowedChange {
         }
     }
 
-    /// Returns the most by which `figure` may be worse than its earlier value, in its unit; `None` if the limit is a time and
-    /// the figure is not.
+    /// Returns how much worse `figure` may be than its earlier value, in its unit; `None` if the limit is a
+    /// time and the figure is not.
     pub(super) fn allowed_amount(self, before: f64, unit: &str) -> Option<f64> {
         match self {
             Self::Share(share) => Some(share * before.abs()),

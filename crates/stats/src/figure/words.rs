@@ -22,7 +22,7 @@ pub fn format_figure_difference(difference: f64, unit: &str) -> String {
     format!("{plus}{}", format_figure_amount(difference, unit))
 }
 
-/// An amount by which values differ. Between two shares in percent it is in points: `5 %` would read as a share of a share.
+/// A difference of two values. Between two shares in percent it is in points: `5 %` would read as a share of a share.
 pub(super) fn format_figure_amount(amount: f64, unit: &str) -> String {
     format_figure_value(amount, if unit == "%" { "points" } else { unit })
 }
@@ -49,7 +49,7 @@ const fn round_to_nanos(value: f64) -> Nanos {
 
 fn format_number(value: f64) -> String {
     match value.abs() {
-        // Also for -0, which would show a sign.
+        // This also covers -0, which would show a sign.
         size if size < f64::MIN_POSITIVE => "0".to_owned(),
         // Four digits, so that a small loss does not look like none.
         size if size < 1e-4 => format!("{value:.3e}"),

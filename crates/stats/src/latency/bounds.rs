@@ -1,9 +1,9 @@
 //! Bounds of the error of figures of a distribution of delays.
 //!
-//! A frame leaves some time after its stamp, so its delay looks longer than it is, by at most the bound of its stamp. The
-//! bounds are known as a distribution of their own, but the bound of each frame is not. So a figure is shortened as far as any
-//! pairing of the two allows: with `k` frames beyond a bound of `x`, the sample at rank `r` is at least the one at rank `r -
-//! k`, less `x`.
+//! A frame leaves some time after its stamp, so its delay looks longer than it is, by at most the bound of
+//! its stamp. The distribution of the bounds is known, but the bound of a single frame is not. So a figure is
+//! shortened as far as any pairing of delays and bounds allows: with `k` frames beyond a bound of `x`, the
+//! sample at rank `r` is at least the one at rank `r - k`, less `x`.
 
 use super::Latency;
 use crate::bounded::{BoundReason, Bounded};
@@ -31,7 +31,7 @@ impl StampErrors<'_> {
         let without = [(arriving, BoundReason::ArrivalStamps), (self.clocks, BoundReason::Clocks)];
         let stamped = Bounded::exactly(value).lower_to(least, BoundReason::SendStamps);
         without.into_iter().fold(stamped, |figure, (error, why)| {
-            // The errors add up, because each of them may be at its largest for the same frame.
+            // The errors add up, because all of them may be at their largest for the same frame.
             figure.lower_to(figure.least.saturating_sub(error), why).raise_to(figure.most + error, why)
         })
     }
@@ -44,7 +44,7 @@ pub struct BoundedLatency<'a> {
     errors: StampErrors<'a>,
     /// (a time that the samples of a class reach at least, samples up to and with this class), ascending.
     classes: Vec<(Nanos, u64)>,
-    /// Pairs: an error bound, and the number of frames whose bound is larger.
+    /// Pairs: an error bound, and the number of frames with a larger bound.
     beyond: Vec<(Nanos, u64)>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> BoundedLatency<'a> {
             (Nanos::new(upper.as_u64() - upper.as_u64() / width), samples)
         });
         let classes = classes.collect();
-        // Of all frames that were sent: the bounds of those that arrived are not known apart.
+        // The bounds are those of all sent frames: the bounds of the arrived frames alone are unknown.
         let all = errors.leaving.map_or(0, Latency::count);
         let mut below = 0;
         let bounds = errors.leaving.into_iter().flat_map(Latency::buckets);
@@ -74,7 +74,7 @@ impl<'a> BoundedLatency<'a> {
     pub fn quantile(&self, millionths: u32) -> Option<Bounded<Nanos>> {
         let value = self.times.quantile(millionths)?;
         let rank = u128::from(self.times.count()) * u128::from(millionths);
-        // Rounded up, as the histogram does: a percentile is the value at rank ceil(p * n).
+        // The rank is rounded up, as the histogram does: a percentile is the value at rank ceil(p * n).
         let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         // `min`: a lower bound above the value would only show how coarse the buckets are.
         Some(self.errors.widen(value, self.lower_bound_at_rank(rank.max(1)).min(value)))
@@ -106,7 +106,7 @@ impl<'a> BoundedLatency<'a> {
     /// Returns the lower bound of the sample at `rank`, counted from 1, without the time that frames left after their stamps.
     fn lower_bound_at_rank(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
-            // Frames beyond this bound may be shortened by any amount, so as many ranks are given up for them.
+            // Frames beyond this bound may be shortened by any amount, so this many ranks are given up for them.
             let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;
             Some(self.upper_bound_at_rank(rank).saturating_sub(*bound))
         });

@@ -1,8 +1,8 @@
 //! Reorder density (RFC 5236): the distance of frames from their place among the frames that arrive at all.
 //!
-//! The k-th arrival is given the k-th smallest number that arrives (lost ones are skipped); its displacement is that number
-//! minus its own. It is known only a little later which numbers arrive, so arrivals wait in a ring of [`DENSITY_THRESHOLD`] frames. A
-//! frame later than that counts as lost here, as the RFC's threshold says.
+//! The k-th arrival gets the k-th smallest number that arrives (lost numbers are skipped); its displacement
+//! is that number minus its own. Which numbers arrive is known only a little later, so arrivals wait in a
+//! ring of [`DENSITY_THRESHOLD`] frames. A frame later than that counts as lost here, as the RFC's threshold says.
 
 use packetrig_units::clamp_to_usize;
 use std::collections::BTreeMap;
@@ -39,11 +39,11 @@ impl LossDensity {
     }
 
     pub(super) fn on_arrival(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
-        // A frame later than the threshold stays lost here: its number was given up.
+        // A frame later than the threshold stays lost here, because its number was given up.
         if number < self.next {
             return;
         }
-        // It is known only after THRESHOLD more arrivals which lower numbers arrive; later ones count as lost anyway.
+        // Only after THRESHOLD more arrivals is it known which lower numbers arrive; later ones count as lost anyway.
         if self.taken - self.judged == DENSITY_THRESHOLD {
             self.judge_oldest(window_start, &has_arrived);
         }

@@ -1,8 +1,8 @@
-//! The first arrival above a given number, found among the *leaders*: frames that had the highest number so far when they
-//! arrived.
+//! The first arrival above a given number, found among the *leaders*: frames that had the highest number so
+//! far when they arrived.
 //!
 //! The leaders are kept as runs in which number and arrival go up together, so a stream in order is one run. When more than
-//! [`MAX_LEADER_RUNS`] runs are needed, the oldest are forgotten; the extent of a frame that late is then a lower bound.
+//! [`MAX_LEADER_RUNS`] runs are needed, the oldest runs are dropped; for a frame that is so late, the extent is then a lower bound.
 
 const MAX_LEADER_RUNS: usize = 1024;
 

@@ -42,7 +42,7 @@ fn bucket_upper_bound(bucket: u16) -> u64 {
 pub struct DelayPercentiles([u16; 2]);
 
 impl DelayPercentiles {
-    /// Percentiles of a second without delays, or of one whose delays were counted apart.
+    /// Percentiles of a second without delays, or of a second with separately counted delays.
     pub const NONE: Self = Self([u16::MAX; 2]);
 
     pub fn p50(self) -> Option<Nanos> {
@@ -111,7 +111,7 @@ impl LatestDelays {
         self.close_older_second(closed);
     }
 
-    /// Places the earlier second. Those before it that have no percentiles get none.
+    /// Places the earlier second. Seconds before it that have no percentiles get none.
     fn close_older_second(&mut self, closed: &mut Vec<DelayPercentiles>) {
         if !self.delays[0].is_empty() {
             // Two seconds are open, `second` and the one before it, which is closed here.
@@ -143,7 +143,7 @@ impl SecondDelays {
     fn add_delay(&mut self, delay: Nanos) {
         let bucket = bucket_of(delay.as_u64());
         let count = &mut self.counts[usize::from(bucket)];
-        // No link carries as many frames in a second as 32 bits count.
+        // No link carries more than 2^32 frames in a second.
         *count = count.saturating_add(1);
         self.total = self.total.saturating_add(1);
         self.low = self.low.min(bucket);
@@ -166,7 +166,7 @@ impl SecondDelays {
         // The rank ceil(p * n), as for all percentiles of a report.
         let wanted = (u64::from(self.total) * part).div_ceil(whole);
         let mut seen = 0;
-        // The last bucket needs no test: it holds the rest.
+        // The last bucket needs no test: it holds all remaining values.
         for bucket in self.low..self.high {
             seen += u64::from(self.counts[usize::from(bucket)]);
             if seen >= wanted {

@@ -1,7 +1,7 @@
 //! Results that arrive when no run waits for them, and the limits on their size.
 //!
 //! Any node of the fleet may send them, for a run that ended without it or for a run that is unknown here. They are counted by
-//! node when they are stored, so that no node uses up the disk or the share of another.
+//! node when they are stored, so that no node fills the disk or uses the share of another.
 
 use super::{RunCatalogue, read_count};
 use crate::segments::STRAY_SEGMENTS_DIRECTORY;
@@ -54,7 +54,7 @@ impl RunCatalogue {
             }
             _ => {}
         }
-        // Runs that are known keep their rows, by which a repeated segment is recognised.
+        // Known runs keep their rows, which are needed to recognise a repeated segment.
         let sql = "DELETE FROM segments WHERE run NOT IN (SELECT id FROM runs)
              AND run NOT IN (SELECT run FROM unfinished);
              DELETE FROM run_parts WHERE run NOT IN (SELECT run FROM segments);

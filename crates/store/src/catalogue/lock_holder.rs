@@ -10,15 +10,15 @@ pub(crate) fn describe_holder(catalogue: &Path) -> String {
 }
 
 fn find_holder(catalogue: &Path) -> Option<u32> {
-    // With a write-ahead log, SQLite's locks are on its index. Only its number is asked: to open and close the file would drop this
-    // process's own locks on it.
+    // With a write-ahead log, SQLite's locks are on its index. Only the file's number is read: opening and
+    // closing the file would drop this process's own locks on it.
     let index = catalogue.with_extension("sqlite-shm");
     let inode = fs::metadata(index).ok()?.ino();
     fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| exclusive_owner(line, inode))
 }
 
-/// The owner of an exclusive lock on this file. `1: POSIX  ADVISORY  WRITE 812 fe:00:1306 120 120`; one that waits has `->` before its
-/// kind.
+/// The owner of an exclusive lock on this file. `1: POSIX  ADVISORY  WRITE 812 fe:00:1306 120 120`; one that
+/// waits has `->` before its kind.
 fn exclusive_owner(line: &str, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace();
     let (Some("POSIX"), Some("WRITE"), Some(owner), Some(file)) =

@@ -19,7 +19,7 @@ pub enum MethodState {
     /// It has begun and not ended: its process is running, or was killed.
     #[serde(rename = "under way")]
     UnderWay,
-    /// It has ended by itself, and its result is final.
+    /// The method has ended by itself, and its result is final.
     #[serde(rename = "complete")]
     Complete,
     /// The user stopped it. Its result covers the trials until then, and it can be resumed.
@@ -87,18 +87,19 @@ impl RunCatalogue {
         MethodDraft::begin_method(self, new)
     }
 
-    /// Continues a method that is not complete where another process left it. `last` is the newest one. Only one process at a
-    /// time can do this: the others get [`Error::MethodUnderWay`].
+    /// Continues an incomplete method where another process left it. `last` is the newest one. Only one
+    /// process at a time can do this: the others get [`Error::MethodUnderWay`].
     pub fn resume_method(&self, prefix: &str) -> Result<(MethodDraft, MethodSummary), Error> {
         let found = if prefix == "last" {
-            // They are listed in the order of their start.
+            // Methods are listed in the order of their start.
             let newest = self.unfinished_methods()?.pop();
             newest.ok_or(Error::NoUnfinishedMethod)?.summary
         } else {
             self.find_method(prefix)?
         };
         let draft = MethodDraft::reopen_method(self, &found.id)?;
-        // Read again under the lock: until this process had it, another one could complete the method.
+        // The row is read again under the lock: until this process had the lock, another one
+        // could complete the method.
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
@@ -129,7 +130,7 @@ impl RunCatalogue {
             .collect())
     }
 
-    /// The method whose id begins with `prefix`. A full id is found even if other ids begin with it.
+    /// The method with an id that begins with `prefix`. A full id is found even if other ids begin with it.
     pub fn find_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
         require_single_match(prefix, self.methods_with_prefix(prefix)?, |summary| &summary.id)
     }
@@ -152,12 +153,12 @@ impl RunCatalogue {
     pub fn discard_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
         let found = self.find_method(prefix)?;
         let draft = MethodDraft::reopen_method(self, &found.id)?;
-        // Read again under the lock, as when a method is resumed.
+        // The row is read again under the lock, as when a method is resumed.
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
         }
-        // Still under the lock of the draft, so that no other process can resume the method in between.
+        // This happens under the lock of the draft, so that no other process can resume the method in between.
         draft.remove_method(self)?;
         Ok(found)
     }
@@ -186,7 +187,7 @@ impl RunCatalogue {
             clamp_to_i64(new.started_wall_ns),
             new.name,
             new.method,
-            // This stays the verdict of a method that never ends.
+            // A method that never ends keeps this verdict.
             "INCONCLUSIVE",
             MethodState::UnderWay.as_str(),
             directory.to_string_lossy(),

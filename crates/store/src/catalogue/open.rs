@@ -1,4 +1,4 @@
-//! Runs whose report lacks results: results that arrive later are added to it.
+//! Runs with results missing in their report: results that arrive later are added to it.
 //!
 //! ```text
 //! <directory of the run>/open.bin    what the report was made from, in the form of the code that made it
@@ -36,7 +36,7 @@ impl RunCatalogue {
         Ok(runs.filter(|run| self.run_directory(run).join(OPEN_RUN_FILE).exists()).collect())
     }
 
-    /// A node's part in a run whose report lacks results, once all of it is stored.
+    /// A node's part in a run with an incomplete report, once the whole part is stored.
     pub fn gather_late_part(
         &self,
         run: &RunId,
@@ -75,7 +75,7 @@ impl RunCatalogue {
             return disk::write_whole(&directory, OPEN_RUN_FILE, open)
                 .map_err(Error::file("write", directory.join(OPEN_RUN_FILE)));
         }
-        // Everything is in the report now. A file that cannot be removed only takes space: the report stays right.
+        // The report has all results now. A file that cannot be removed only takes space: the report stays right.
         drop(fs::remove_dir_all(directory.join(SEGMENTS_DIRECTORY)));
         drop(fs::remove_file(directory.join(OPEN_RUN_FILE)));
         Ok(())

@@ -1,6 +1,6 @@
 //! Progress of each node's part of a run: its stored segments, and the disk space that they take.
 //!
-//! Both have rows of their own, so that the cost of one more segment does not grow with those that are stored.
+//! Both have separate rows, so that the cost of one more segment does not grow with the number of stored ones.
 //!
 //! Invariant: a row here is changed in the same transaction as the segments that it counts.
 
@@ -15,7 +15,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 const MIN_SEGMENT_BYTES: u64 = 4096;
 /// Bytes that a run under way leaves free on the disk, for its report and for other runs.
 const RUN_RESERVED_DISK_BYTES: u64 = 128 << 20;
-/// A node may always store this many bytes of a run, even if little is left for the others.
+/// A node may always store this many bytes of a run, even if little is left for the other nodes.
 const ALWAYS_ALLOWED_BYTES: u64 = 64 << 20;
 
 /// Limits on the data that one node may store of a run under way.
@@ -56,14 +56,15 @@ pub(super) enum SegmentAdmission {
 
 impl RunQuota {
     /// Decides whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. A node may
-    /// have three quarters of the sum of its own bytes and the free ones; the rest is for the other nodes.
+    /// have three quarters of the sum of its own bytes and the free bytes; the remaining quarter is for the other nodes.
     pub(super) fn admit_segment(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
         let after = share.bytes.saturating_add(on_disk(bytes));
-        // The fixed limits come first, because free space changes nothing about them.
+        // The fixed limits come first, because free space does not affect them.
         if share.segments >= self.segments || after > self.bytes {
             return SegmentAdmission::BeyondShare;
         }
-        // A node's counts are small. While the disk takes them they are stored, because a report without them is worth nothing.
+        // A node's counts are small. They are stored as long as the disk accepts them, because a report
+        // without them is worthless.
         if after <= ALWAYS_ALLOWED_BYTES {
             return SegmentAdmission::Admitted;
         }
@@ -104,7 +105,7 @@ impl RunCatalogue {
     pub fn is_part_complete(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
-        // Nothing comes behind an End, so a part with a higher number than that of its End is never whole.
+        // No segment follows an End, so a part with a segment number above that of its End is never complete.
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 
@@ -187,7 +188,7 @@ pub(super) fn count_segment(
     bytes: usize,
     is_end: bool,
 ) -> rusqlite::Result<()> {
-    // Read inside the transaction that writes it back, so that no other process can count in between.
+    // The value is read inside the transaction that writes it back, so that no other process can count in between.
     let mut part = stored_part(connection, id)?.unwrap_or_default();
     part.highest = part.highest.max(id.number);
     if is_end {

@@ -1,8 +1,8 @@
-//! Removes runs and methods that the user no longer wants, and keeps those with a pin.
+//! Removes runs and methods that the user no longer wants, and keeps results with a pin.
 //!
-//! The row is removed first, and a note of its directory is written in the same transaction; then the files are removed; then the
-//! note. After a crash in between, the result is not listed any more, and the next prune finds the note and removes the rest. A
-//! listed result always has its files.
+//! The row is removed first, and a note of its directory is written in the same transaction; then the files
+//! are removed; then the note. After a crash in between, the result is not listed any more; the next prune
+//! finds the note and removes the remaining files. A listed result always has its files.
 //!
 //! Invariant: only [`RunCatalogue::prune_results`] and the `discard` functions remove a result, and only the user asks for them.
 
@@ -20,14 +20,14 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// Selects the results to remove: those that match every given criterion.
+/// Selects the results to remove: results that match every given criterion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PruneCriteria {
     /// Number of newest results of each name and kind that stay.
     pub keep: Option<usize>,
-    /// Only those that were started before this time, nanoseconds since 1970 (UTC).
+    /// Only results that were started before this time, nanoseconds since 1970 (UTC).
     pub before_wall_ns: Option<u64>,
-    /// Only those with this name.
+    /// Only results with this name.
     pub name: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl RunCatalogue {
         }
         // They come newest first.
         outcome.removed.reverse();
-        // A plan removes nothing, so this is what the next prune will finish.
+        // A plan removes nothing, so it lists the directories that the next prune will finish.
         outcome.finished = self.pending_removals()?.len() as u64;
         Ok(outcome)
     }
@@ -83,7 +83,7 @@ impl RunCatalogue {
     /// results. It also finishes an interrupted prune.
     pub fn prune_results(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         let interrupted = self.pending_removals()?.len() as u64;
-        // First what an interrupted prune has left: no row names these files any more.
+        // The leftovers of an interrupted prune come first: no row names these files any more.
         self.finish_removals()?;
         let mut outcome = PruneOutcome { finished: interrupted, ..self.plan_prune(criteria)? };
         let mut removed = Vec::new();
@@ -156,7 +156,8 @@ impl RunCatalogue {
         if step.execute(&sql, params![pruned.id])? == 0 {
             return Ok(false);
         }
-        // Only runs have rows here. They go in the same transaction, so that the id counts as unknown afterwards.
+        // Only runs have rows here. They are removed in the same transaction, so that the id
+        // counts as unknown afterwards.
         for table in ["segments", "run_parts", "run_shares"] {
             step.execute(&format!("DELETE FROM {table} WHERE run = ?1"), params![pruned.id])?;
         }
@@ -166,7 +167,7 @@ impl RunCatalogue {
         Ok(true)
     }
 
-    /// Directories whose row is removed and whose files may still exist.
+    /// Directories whose row is removed; their files may still exist.
     fn pending_removals(&self) -> Result<Vec<String>, Error> {
         if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(Vec::new());
@@ -191,7 +192,7 @@ impl RunCatalogue {
                     }
                     _ => {}
                 }
-                // The note says that files may be there: it goes once the disk has forgotten them.
+                // The note says that files may exist: it is removed only when their removal is safe on the disk.
                 disk::sync_directory(&parent).map_err(Error::file("sync", &parent))?;
             }
             let done = self.connection.execute("DELETE FROM removals WHERE directory = ?1", params![noted]);

@@ -45,7 +45,7 @@ impl BatchQuotas {
 
     fn free_bytes(&mut self, catalogue: &RunCatalogue) -> u64 {
         let place = catalogue.place();
-        // A disk whose free space cannot be read counts as empty: then the write itself fails if there is no space.
+        // A disk with unknown free space counts as empty: then the write itself fails if there is no space.
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free_bytes(place).unwrap_or(u64::MAX))
     }
 
@@ -77,7 +77,8 @@ impl BatchQuotas {
             }
             SegmentAdmission::BeyondShare => {
                 share.refused = share.refused.saturating_add(1);
-                // Counted apart from the share, because a refused segment has no row that would be committed.
+                // Refused bytes are counted separately from the share, because a refused segment has
+                // no row to commit.
                 *self.refused.entry(key.clone()).or_default() += 1;
             }
             // A full disk is not the node's fault, so it does not count as a refusal.
@@ -106,11 +107,11 @@ impl BatchQuotas {
             None => catalogue.late_results()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
         };
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
-        // Both limits: a single node must not fill the disk, and neither must many nodes together.
+        // Both limits apply: neither a single node nor many nodes together may fill the disk.
         let of_all: u64 = kept.values().sum();
         let limits = [(of_node, MAX_LATE_OF_NODE), (of_all, MAX_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
-        // A full disk is no refusal: nothing is counted against the node, which sends the segment again.
+        // A full disk is no refusal: no count of the node changes, and it sends the segment again.
         if beyond.is_none() && bytes > free.saturating_sub(LATE_RESERVED_DISK_BYTES) {
             self.late_bytes = Some(kept);
             return Err(no_space_error(catalogue));

@@ -81,7 +81,7 @@ impl RunCatalogue {
             query.kind,
             query.plan,
             clamp_to_i64(query.since_ns.unwrap_or(0)),
-            // SQLite has signed integers, so the largest of those stands for no limit.
+            // SQLite has only signed integers, so its largest one means "no limit".
             clamp_to_i64(query.before_ns.unwrap_or(u64::MAX)),
         ];
         let count = |sql: &str, parameters: &[&dyn rusqlite::ToSql]| {

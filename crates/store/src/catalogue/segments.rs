@@ -87,7 +87,7 @@ impl RunCatalogue {
         let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
         // An error drops the transaction, which undoes all of it.
         let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
-        // In the same transaction, so that no crash leaves a count without its segments.
+        // The count changes in the same transaction, so that no crash leaves a count without its segments.
         quotas.write_counts(&change)?;
         change.commit()?;
         #[cfg(test)]
@@ -118,7 +118,7 @@ fn list_segment(
     at: u64,
 ) -> rusqlite::Result<Option<StoreOutcome>> {
     let SegmentToList { id, kind, sha256, place, .. } = segment;
-    // The file was lost and is written again: only its place changes, and it was counted when it came first.
+    // The file was lost and is written again: only its place changes, because it was already counted.
     if segment.has_row {
         let sql = "UPDATE segments SET pack = ?5, position = ?6
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";

@@ -102,12 +102,12 @@ impl StoredSummary {
 }
 
 impl RunCatalogue {
-    /// The run or method whose id begins with `prefix`, or else the newest one that has this name. A full id is found even if other ids
-    /// begin with it.
+    /// The run or method with an id that begins with `prefix`, or otherwise the newest one with this name. A
+    /// full id is found even if other ids begin with it.
     pub fn find_stored(&self, prefix: &str) -> Result<StoredSummary, Error> {
         let runs = self.runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
         let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
-        // Both kinds together, because a prefix that fits one of each is ambiguous.
+        // Both kinds are searched together, because a prefix that fits one of each is ambiguous.
         let found: Vec<_> = runs.chain(methods).collect();
         if found.is_empty() {
             return self.find_newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned()));

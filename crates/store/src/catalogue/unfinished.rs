@@ -19,7 +19,7 @@ pub struct UnfinishedRun {
     /// Its record in the fabric's form, JSON.
     pub record: String,
     pub plan: String,
-    /// Directory of its files so far. May be empty when a run is begun.
+    /// Directory of the run's files so far. It may be empty when a run begins.
     pub directory: PathBuf,
     /// When it was begun, nanoseconds since 1970 (UTC).
     pub begun_at: u64,
@@ -63,7 +63,7 @@ impl RunCatalogue {
     ) -> Result<(), Error> {
         let sql = "UPDATE unfinished SET attempt = ?2, epoch = ?3, record = ?4 WHERE run = ?1";
         let row = params![run.0, attempt, clamp_to_i64(epoch), record];
-        // No row: the run has ended, or another process has removed it.
+        // There is no row: the run has ended, or another process has removed it.
         match self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))? {
             0 => Err(Error::NotUnfinished(run.clone())),
             _ => Ok(()),

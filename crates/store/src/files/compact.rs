@@ -9,7 +9,7 @@ pub(super) struct CompactArrays(PrettyFormatter<'static>);
 
 impl Formatter for CompactArrays {
     fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        // Without the line break and the indentation that the usual form has here.
+        // Compact form: without the line breaks and the indentation of the usual form.
         if first { Ok(()) } else { writer.write_all(b",") }
     }
 

@@ -56,8 +56,8 @@ fn number_cell(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// A test suite: one test case for each figure that is judged and one for the whole comparison. An undecided case is an
-/// error, so that no build server takes it for a success.
+/// A test suite: one test case for each judged figure and one for the whole comparison. An undecided case is
+/// an error, so that no build server counts it as a success.
 pub fn comparison_junit(report: &ComparisonReport) -> String {
     let mut cases = String::new();
     let mut counts = JunitCounts::default();
@@ -130,7 +130,7 @@ pub(super) fn table_row<const N: usize>(cells: [&str; N]) -> String {
 
 /// Text that a table cannot take for its own marks, or a page for HTML.
 pub(super) fn markdown_cell(text: &str) -> String {
-    // `&` first: otherwise it would escape the entities of the other characters.
+    // `&` comes first: otherwise the entities of the other characters would be escaped again.
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|");
     // A line break would end the row of the table.
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -24,14 +24,14 @@ pub(super) fn csv_line(fields: impl Iterator<Item = String>) -> String {
     fields.join(",") + "\r\n"
 }
 
-/// First characters of formulas. Some spreadsheets read the wide forms of East Asian text like the others.
+/// First characters of formulas. Some spreadsheets also accept the wide forms of East Asian text.
 const FORMULA_FIRST_CHARACTERS: [char; 11] =
     ['=', '+', '-', '@', '\t', '\r', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
 /// A field of CSV, in quotes only if it needs them.
 pub fn csv_field(text: &str) -> String {
-    // Spreadsheets take a text that begins like this for a formula and run it, and names come from other people. A number stays a
-    // number.
+    // Spreadsheets treat such a text as a formula and run it, and names come from other people. A number
+    // stays a number.
     let is_formula = text.starts_with(FORMULA_FIRST_CHARACTERS) && text.parse::<f64>().is_err();
     let field = if is_formula { format!("'{text}") } else { text.to_owned() };
     // RFC 4180, section 2: fields with commas, quotes or line breaks are quoted, and quotes in them doubled.

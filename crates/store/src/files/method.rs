@@ -32,8 +32,8 @@ pub fn method_junit(title: &str, judgement: &MethodJudgement, took: Nanos) -> St
         let inner = outcome_element(judged.verdict, reasons, &mut counts);
         append_case(&mut cases, "criteria", &judged.criterion, &inner);
     }
-    // A test case of its own, so that unknown values show on a build server. If the criteria hold without them, they are no error there:
-    // the exit code is that of PASS, too.
+    // Unknown values have a separate test case, so that they are visible on a build server. If the criteria
+    // hold without them, they are no error there: the exit code is that of PASS, too.
     let inner = if judgement.unknown.is_empty() {
         outcome_element(MethodVerdict::Pass, &[], &mut counts)
     } else if judgement.verdict == Some(MethodVerdict::Pass) {
@@ -43,7 +43,7 @@ pub fn method_junit(title: &str, judgement: &MethodJudgement, took: Nanos) -> St
     } else {
         outcome_element(MethodVerdict::Unknown, &judgement.unknown, &mut counts)
     };
-    append_case(&mut cases, "test", "everything that was asked for is known", &inner);
+    append_case(&mut cases, "test", "all requested values are known", &inner);
     junit_suite(title, counts, took.as_secs_f64(), &cases)
 }
 

@@ -80,7 +80,7 @@ impl NodeCaptures {
         let written = capture.file.write_all_at(&segment.payload, segment.offset);
         written.map_err(Error::file("write", path))?;
         capture.bytes += length;
-        // The last piece may come before others, so the size is noted and compared with the bytes at the end.
+        // The last piece may come before earlier ones, so the size is noted and compared with the bytes at the end.
         if segment.last {
             capture.size = Some(segment.offset.saturating_add(length));
         }
@@ -112,7 +112,8 @@ impl NodeCaptures {
                 .sync_all()
                 .and_then(|()| fs::rename(self.temporary_path(&capture.file_name), &file))
                 .map_err(Error::file("write", &file))?;
-            // Pieces are never sent twice under different numbers, so the sum of their bytes is that of the file if none is missing.
+            // Pieces are never sent twice under different numbers, so if none is missing, the sum of their
+            // bytes is that of the file.
             let is_whole = capture.size == Some(capture.bytes);
             done.push(GatheredCapture { name: capture.name.clone(), file, bytes: capture.bytes, is_whole });
         }

@@ -13,7 +13,7 @@ pub enum Error {
     /// A request about a file or directory failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// The spool is too full for this kind of segment, but not for others. Nothing was stored.
+    /// The spool is too full for this kind of segment, but not for other kinds. The segment was not stored.
     #[error("the spool is too full for segments of kind {kind}: {used} B of {most} B are in use")]
     Refused { kind: SegmentKind, used: u64, most: u64 },
     /// The spool is full, even for results.

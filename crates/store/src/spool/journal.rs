@@ -118,7 +118,7 @@ impl NodeJournal {
 
     /// Ends the journal. Returns the number of the End.
     pub fn end_journal(mut self, reason: Option<String>) -> Result<u64, Error> {
-        // Set even if the End cannot be written: it is pending then, and must not be written twice.
+        // This is set even if the End cannot be written: it is pending then, and must not be written twice.
         self.done = true;
         self.spool.end_part(&self.run, self.attempt, false, reason)
     }

@@ -31,7 +31,7 @@ impl SegmentCounts {
             SegmentKind::Lost => &mut self.lost,
             SegmentKind::End => return,
         };
-        // Each kind has a count of its own, so that the controller sees which results are missing.
+        // Each kind has a separate count, so that the controller sees which results are missing.
         *of_kind += 1;
         self.segments += 1;
     }
@@ -64,7 +64,7 @@ pub struct PartManifest {
     pub refused_intervals: u64,
 }
 
-/// Summary of the released segments, in a file of its own.
+/// Summary of the released segments, in a separate file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReleasedSegments {
     /// Segments below this are released.

@@ -100,7 +100,7 @@ impl SpoolPart {
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
         for number in numbers {
-            // It was released, and the process ended before it was deleted.
+            // The segment was released, but the process ended before it was deleted.
             remove_if_present(&part.segment_path(number))?;
         }
         // Numbers have no gaps, so a missing file below the highest number was lost. The number must not be used again: the controller
@@ -108,7 +108,7 @@ impl SpoolPart {
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
             match part.read_file(number) {
                 Ok(SegmentFile { segment, bytes }) => part.keep_segment(number, segment.kind, &bytes),
-                // Not damage: a newer packetrig wrote it, and can still read it.
+                // This is no damage: a newer packetrig wrote the segment, and can still read it.
                 Err(Error::Broken { source: BrokenSegment::Version(version), path }) => {
                     return Err(Error::Broken { path, source: BrokenSegment::Version(version) });
                 }
@@ -218,8 +218,8 @@ impl SpoolPart {
         Error::Unknown { run: self.run.clone(), attempt: self.attempt, number }
     }
 
-    /// Deletes the segments below `below`. The summary is written first: after a crash in between, these segments are deleted and not
-    /// taken for lost ones.
+    /// Deletes the segments below `below`. The summary is written first: after a crash in between, these
+    /// segments are deleted and do not count as lost.
     pub(super) fn release_segments_below(&mut self, below: u64) -> Result<(), Error> {
         // The number comes from the controller: it must not release segments that do not exist yet.
         let below = below.min(self.next);
@@ -242,7 +242,7 @@ impl SpoolPart {
             }
             _ => Err(error),
         });
-        // Nothing is released then. The first segment may be deleted: the controller has it, and a restart finds it as lost.
+        // The release fails then. The first segment may be deleted: the controller has it, and a restart finds it as lost.
         if let Err(error) = written {
             self.kept.extend(going);
             return Err(error);
@@ -254,7 +254,7 @@ impl SpoolPart {
 
     /// Discards all segments. Only the fact that the part existed is kept.
     pub(super) fn discard_segments(&mut self) -> Result<(), Error> {
-        // Written before the files are deleted, as in `release`.
+        // The summary is written before the files are deleted, as in `release`.
         self.write_released(&ReleasedSegments::new(self.next, &self.tally, true))?;
         self.ended = true;
         self.over = true;
@@ -304,7 +304,7 @@ fn scan_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> {
         let name = entry.file_name();
         let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
         if end == disk::UNFINISHED_FILE_EXTENSION {
-            // Its number was never returned to a caller, so nobody relies on it.
+            // The number of this segment was never returned to a caller, so no caller relies on it.
             remove_if_present(&entry.path())?;
             found.torn += 1;
         } else if let ("seg", Ok(number)) = (end, stem.parse()) {
@@ -314,8 +314,8 @@ fn scan_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> {
     Ok(found)
 }
 
-/// Reads the summary of the released segments. If the file cannot be read, the disk has damaged it: then the segments that exist are
-/// kept, and those before them have no counts.
+/// Reads the summary of the released segments. If the file cannot be read, the disk has damaged it: then the
+/// existing segments are kept, and earlier segments have no counts.
 fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
     let path = directory.join(RELEASED_FILE_NAME);
     match fs::read(&path) {

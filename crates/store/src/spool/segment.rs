@@ -179,7 +179,7 @@ impl SegmentHeader {
         if header[..4] != SEGMENT_MAGIC {
             return Err(BrokenSegment::Form);
         }
-        // Checked before the rest, because another version may have other fields.
+        // The version is checked first, because another version may have other fields.
         if header[4] != VERSION {
             return Err(BrokenSegment::Version(header[4]));
         }
@@ -235,7 +235,7 @@ pub(crate) fn hex(hash: &SegmentHash) -> String {
     hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Reads what [`hex`] wrote.
+/// Reads the output of [`hex`].
 pub(crate) fn unhex(text: &str) -> Option<SegmentHash> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {

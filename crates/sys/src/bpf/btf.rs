@@ -1,6 +1,6 @@
 //! Offsets of members of the running kernel's structures, from the type information (BTF) that the kernel carries.
 //!
-//! Reads structures, unions and their members only; other types are stepped over. Nothing is kept open.
+//! Reads only structures, unions and their members; it skips other types. Nothing is kept open.
 
 use crate::{Error, UnsupportedFeature};
 
@@ -40,8 +40,8 @@ impl KernelTypes {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != BTF_MAGIC {
             return None;
         }
-        // struct btf_header: length of the header at 4, then offset and length of the types, then those of the strings. The offsets
-        // count from the end of the header.
+        // struct btf_header: length of the header at 4, then offset and length of the types, then those of
+        // the strings. The offsets count from the end of the header.
         let header = word_at(&bytes, 4)? as usize;
         let types = header + word_at(&bytes, 8)? as usize;
         let end = types + word_at(&bytes, 12)? as usize;
@@ -69,8 +69,8 @@ impl KernelTypes {
         let info = self.read_word(at + 4)?;
         (0..info as usize & 0xffff).find_map(|index| {
             let entry = at + 12 + index * 12;
-            // struct btf_member: name, type, offset in bits. The upper byte of the offset is the width of a bit field; the members that are
-            // looked for are none.
+            // struct btf_member: name, type, offset in bits. The upper byte of the offset is the width of a
+            // bit field; none of the wanted members is a bit field.
             let offset = (self.read_word(entry + 8)? & 0x00ff_ffff) / 8;
             match self.read_text(self.read_word(entry)? as usize)? {
                 name if name == wanted => Some(offset),

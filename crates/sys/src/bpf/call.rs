@@ -144,8 +144,8 @@ pub(super) mod attr {
 
 /// Makes the call; the answer is a number.
 pub(super) fn invoke_bpf<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> {
-    // SAFETY: the argument is a live structure of the given size; the addresses in it point to memory that its caller
-    // holds for the time of the call, of the lengths named beside them.
+    // SAFETY: the argument is a live structure of the given size. The caller keeps the memory at its
+    // addresses alive during the call, with the lengths that are stated beside them.
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, command as libc::c_long, std::ptr::from_mut(attr), size_of::<A>())
     };
@@ -155,7 +155,7 @@ pub(super) fn invoke_bpf<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Er
 /// Makes the call; the answer is a new descriptor.
 pub(super) fn invoke_for_descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd, Error> {
     let fd = i32::try_from(invoke_bpf(command, attr)?).map_err(Error::other)?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor for this call, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,7 +1,7 @@
 //! BPF programs out of the ELF objects that clang makes of `bpf/*.bpf.c`.
 //!
-//! Reads what our own build makes and no more: 64-bit little-endian, one program per section, references to maps by symbol. BTF
-//! is ignored; the caller creates the maps, and they are found by name.
+//! Reads only files that packetrig's own build makes: 64-bit little-endian, one program per section,
+//! references to maps by symbol. BTF is ignored; the caller creates the maps, and they are found by name.
 
 use super::BpfMap;
 use crate::{Error, UnsupportedFeature};
@@ -9,7 +9,7 @@ use crate::{Error, UnsupportedFeature};
 /// One instruction in the kernel's encoding.
 pub type BpfInstruction = u64;
 
-/// `src_reg` of a two-part load whose value is the descriptor of a map.
+/// `src_reg` of a two-part load that gets the descriptor of a map as its value.
 pub(super) const MAP_DESCRIPTOR: u64 = 1 << 12;
 const ELF_RELOCATIONS: u32 = 9;
 const ELF_SYMBOLS: u32 = 2;
@@ -55,7 +55,8 @@ impl<'a> BpfObject<'a> {
     }
 
     fn link_section(&self, name: &str, maps: &[&BpfMap]) -> Option<Vec<BpfInstruction>> {
-        // ELF64 header: section headers at 40, bytes of one at 58, their number at 60, the one with the names at 62.
+        // ELF64 header: section headers at 40, size of a section header at 58, their number at 60, the index
+        // of the section with names at 62.
         let sections = self.read_sections()?;
         let names = self.read_section(self.read_u16(62)?.into())?;
         let index = sections.iter().position(|s| self.read_text(names.start + s.name) == Some(name))?;
@@ -67,8 +68,8 @@ impl<'a> BpfObject<'a> {
             let symbols = sections.get(relocations.link).filter(|s| s.kind == ELF_SYMBOLS)?;
             let strings = sections.get(symbols.link)?;
             for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
-                // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has 24 bytes and begins with
-                // its name.
+                // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has
+                // 24 bytes and begins with its name.
                 let place = self.read_u64(at)?;
                 let symbol = symbols.start + 24 * usize::try_from(self.read_u64(at + 8)? >> 32).ok()?;
                 let name = self.read_text(strings.start + self.read_u32(symbol)? as usize)?;

@@ -20,7 +20,7 @@ pub struct ClockState {
 impl ClockState {
     /// Reads the present state.
     pub fn read_current() -> Result<Self, Error> {
-        // SAFETY: all fields are numbers, for which zero is a value; `modes` zero means that nothing is changed.
+        // SAFETY: all fields are numbers, for which zero is valid; zero in `modes` means that nothing is changed.
         let mut state: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is to a live value that may be written.
         let answer = unsafe { libc::adjtimex(&raw mut state) };
@@ -44,8 +44,8 @@ fn ptp_clocks() -> Vec<String> {
     names
 }
 
-/// Names this process's `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: processes with the same name, in whatever container, read the
-/// same clocks; another boot or another time namespace is another name.
+/// Names this process's `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: processes with the same name read the same
+/// clocks, in any container; another boot or another time namespace gives another name.
 pub fn clock_identity() -> Result<String, Error> {
     let time = "/proc/self/ns/time";
     let namespace = match fs::read_link(time) {

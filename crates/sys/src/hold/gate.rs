@@ -1,6 +1,7 @@
 //! The gate: a program at an interface's egress that holds the frames of one socket back until the release times they carry.
 //!
-//! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
+//! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of
+//! other programs pass unchanged.
 
 use super::{GATE_PROGRAM, GatedFrame, MAX_HELD_NS, SHARED_TABLE_BYTES, read_gated_frame, read_passed_count};
 use crate::area::SharedArea;
@@ -27,7 +28,7 @@ impl KernelGate {
             false,
         )?;
         let table = map.share_memory()?;
-        // Before the program is attached, so that its first frame finds both.
+        // This comes before the program is attached, so that its first frame finds both.
         table.long(COOKIE).store(cookie, Ordering::Relaxed);
         table.long(MOST).store(MAX_HELD_NS, Ordering::Release);
         let attached = program.attach_egress(netns, index, name);

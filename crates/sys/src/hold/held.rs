@@ -8,7 +8,8 @@ use crate::layout::hold::{self as layout, slot};
 use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
 
-/// Frames whose release is remembered: no more than this may be under way at once, or records are overwritten before they are read.
+/// Number of frames with a remembered release: at most this many may be in progress at once; otherwise
+/// records are overwritten before they are read.
 pub const MAX_HELD_FRAMES: u64 = layout::SLOTS as u64;
 
 /// Size of the shared table. Both programs have their slots at the same place.
@@ -18,9 +19,9 @@ const _: () = assert!(gate::SIZE == train::SIZE && gate::SLOTS == train::SLOTS);
 /// Times of a frame's passage, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatedFrame {
-    /// Release time that it carried; 0 if it was too early to be held.
+    /// Release time that the frame carried; 0 if it was too early to be held.
     pub at_ns: u64,
-    /// Time at which the program got it.
+    /// Time at which the program received the frame.
     pub entered_ns: u64,
     /// Clock reading that released it.
     pub released_ns: u64,
@@ -49,7 +50,7 @@ pub(super) fn read_gated_frame(area: &SharedArea, number: u64) -> GatedFrame {
         entered_ns: read_long(area, start + slot::ENTERED),
         released_ns: read_long(area, start + slot::RELEASED),
         left_ns: read_long(area, start + slot::LEFT),
-        // An OR of all gaps: its highest bit is that of the longest one.
+        // An OR of all gaps: its highest bit is that of the longest gap.
         gap_ns: gaps.checked_ilog2().map_or(0, |power| 1 << power),
     }
 }

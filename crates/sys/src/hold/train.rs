@@ -1,7 +1,7 @@
 //! Live frames: the kernel makes the frames of a train itself. A program fills each frame and releases it at its time, all in one call.
 //!
-//! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
-//! when it has been sent off.
+//! A [`LiveTrain`] owns the program and the memory that it shares with us. Invariant: the memory of a frame
+//! is ours until we hand the frame over, and again after the frame was sent.
 
 use super::{
     GatedFrame, MAX_HELD_NS, SHARED_TABLE_BYTES, TRAIN_PROGRAM, read_gated_frame, read_passed_count,
@@ -32,8 +32,8 @@ pub struct LiveTrain {
 }
 
 /// Keeps a program among those that the kernel calls directly (its XDP dispatcher). Otherwise the kernel adds the program for each run of
-/// several frames and removes it again, which makes the run begin some ten milliseconds late. An attached program stays: this one is
-/// attached to the loopback interface of an empty namespace, where nothing ever arrives.
+/// several frames and removes it afterwards, so the run begins some ten milliseconds late. An attached program stays: this one is
+/// attached to the loopback interface of an empty namespace, where no frame ever arrives.
 #[derive(Debug)]
 struct ReadyProgram {
     _attachment: BpfAttachment,
@@ -98,8 +98,8 @@ impl LiveTrain {
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
             // Release: the program sees the frames before it may send them.
             self.table.long(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
-            // One call more than frames: only the next call shows that the driver has the last frame. The length is that of the kernel's
-            // buffers; the program sets each frame's own.
+            // There is one call more than there are frames: only the next call shows that the driver has the last frame. The length is
+            // that of the kernel's buffers; the program sets the length of each frame.
             let frame = [0; MAX_TRAIN_FRAME_BYTES];
             self.program.run_live(
                 &frame[..longest.clamp(60, MAX_TRAIN_FRAME_BYTES)],

@@ -50,7 +50,7 @@ impl NamespaceLinks {
     /// Switches promiscuous mode on its own account. It lasts until it is switched back; requests of sockets count beside it.
     /// Returns whether that changed anything.
     pub fn set_promiscuous(&mut self, index: u32, on: bool) -> Result<bool, Error> {
-        // The flag does not show promiscuity that sockets ask for: they count by themselves.
+        // The flag does not show promiscuous mode that sockets request: they are counted separately.
         if self.read_flags(index)?.contains(LinkFlags::Promisc) == on {
             return Ok(false);
         }
@@ -99,7 +99,7 @@ impl NamespaceLinks {
         message.header.prefix_len = prefix;
         message.header.index = index;
         message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-        // EXCL: an address that is there already is an error.
+        // EXCL: an existing address is an error.
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         self.send_request(
             RouteNetlinkMessage::NewAddress(message),

@@ -86,7 +86,7 @@ impl NamespaceLinks {
     }
 }
 
-/// No route. Some routes that lead nowhere come as answers instead, see [`route_of`].
+/// No route. Some unusable routes come as answers instead, see [`route_of`].
 const NO_ROUTE: i32 = libc::ENETUNREACH;
 
 fn family_of(ip: IpAddr) -> AddressFamily {

@@ -1,4 +1,4 @@
-//! Listeners at an abstract name or at that name with an addition, as the kernel reports them (`SOCK_DIAG`, what `ss -x` uses).
+//! Listeners at an abstract name, or at that name with a suffix, as the kernel reports them (`SOCK_DIAG`, as used by `ss -x`).
 //!
 //! Invariant: a name at which this user or root listens is found, whatever other users do. If the kernel cannot be asked, a name that may
 //! be held counts as held.
@@ -35,7 +35,7 @@ const MAX_ADDITIONS: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockNameHolder {
     Nobody,
-    /// This user or root, with the number of the process if it is known.
+    /// This user or root holds it; with the number of the process if it is known.
     Trusted(Option<i32>),
 }
 
@@ -46,7 +46,7 @@ pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
         if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
             break;
         }
-        // With the number of the process, so that two holders of one user do not collide.
+        // The name includes the number of the process, so that two holders of one user do not collide.
         bound = listen_at(&format!(
             "{name}{}{}-{number}",
             char::from(NAME_ADDITION_SEPARATOR),
@@ -63,7 +63,7 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
 /// Finds the holder of the name beside `own`.
 pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<LockNameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::from_call("fstat", name, errno))?.st_ino;
-    // The own listener is told apart by its inode, because it has the same name and the same user.
+    // The own listener is recognised by its inode, because it has the same name and the same user.
     let others =
         query_listeners(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
@@ -142,7 +142,8 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
 fn probe_listener(name: &str, own: u32) -> LockNameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,
-        // A full queue shows that somebody listens, but not who. Held is the safe answer.
+        // A full queue shows that a process listens, but not which one. So the name counts as held, which is
+        // the safe answer.
         Err(Errno::AGAIN) => return LockNameHolder::Trusted(None),
         // As a rule the connection is refused, because nobody listens at the name.
         Err(_) => return LockNameHolder::Nobody,

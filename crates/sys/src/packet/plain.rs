@@ -1,8 +1,8 @@
 //! Sending single frames, one call each, with stamps of departure and, if the queueing discipline can, released at
 //! a time that they carry.
 //!
-//! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the stamps' numbers count the frames that [`FrameSocket::send_frame`]
-//! was given and the kernel took.
+//! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the numbers of stamps count the
+//! frames that [`FrameSocket::send_frame`] passed to the kernel and that the kernel accepted.
 
 use super::socket::{self, call_error};
 use crate::error::best_effort;
@@ -64,10 +64,10 @@ impl FrameSocket {
                     .with_rights("needs CAP_NET_ADMIN: run as root")
             })?;
         }
-        // Before any frame is sent: a stamp is lost if the buffer is full.
+        // This comes before any frame is sent: a stamp is lost if the buffer is full.
         make_room(&socket);
         stamping::request_stamps(&socket, options.stamps)?;
-        // Protocol 0, so that nothing is received.
+        // With protocol 0 the socket receives nothing.
         socket::bind_interface(&socket, index, 0, name)?;
         Ok(Self { socket, object: name.to_owned() })
     }
@@ -130,7 +130,7 @@ struct ReleaseMessage {
 
 impl ReleaseMessage {
     fn from_time(at_ns: u64) -> Self {
-        // SAFETY: plain data, for which zero is a value.
+        // SAFETY: this is plain data, for which zero is valid.
         let mut header: libc::cmsghdr = unsafe { zeroed() };
         header.cmsg_len = size_of::<Self>() as _;
         header.cmsg_level = libc::SOL_SOCKET;

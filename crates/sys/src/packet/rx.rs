@@ -1,12 +1,12 @@
 //! The receive ring (TPACKET_V3).
 //!
-//! The kernel fills one block after another with frames of any length and hands a block over when it is full or when
-//! [`RxOptions::retire_ms`] have passed since its first frame; the reader gives it back after its last frame. Many small blocks are
-//! better than few large ones: at low rates each block handed over holds little, and the number of blocks, not their
-//! size, is how long the reader may be away.
+//! The kernel fills one block after another with frames of any length and hands a block over when it is full
+//! or when [`RxOptions::retire_ms`] have passed since its first frame; the reader gives it back after its
+//! last frame. Many small blocks are better than few large ones: at low rates each finished block holds only
+//! a few frames, so the number of blocks, not their size, decides how long the reader may pause.
 //!
-//! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
-//! sends through the interface are not delivered unless that is asked for.
+//! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that
+//! this machine sends through the interface are delivered only on request.
 
 mod blocks;
 mod fanout;
@@ -33,7 +33,7 @@ const MAX_BLOCK_WAIT_NS: u64 = 1_000_000;
 pub struct RxOptions {
     /// Blocks of [`Self::block_bytes`] each; their number bounds for how long the reader may be away.
     pub blocks: u32,
-    /// Bytes of a block: a power of two, at least a page. A longer frame is cut to what fits.
+    /// Bytes of a block: a power of two, at least a page. A longer frame is truncated.
     pub block_bytes: u32,
     /// A block that is not full is handed over after this many milliseconds.
     pub retire_ms: u32,
@@ -109,7 +109,7 @@ pub struct RxRing {
     object: String,
     /// Counters since the ring was opened.
     total: RxStats,
-    /// The total when the ring began anew.
+    /// The total when the ring was last started again.
     before: RxStats,
 }
 
@@ -124,8 +124,8 @@ impl RxRing {
         Self::open_filtered(netns, index, name, options, &[])
     }
 
-    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty one lets all pass. The filter's result is
-    /// how much of a frame is kept. It sees frames without the VLAN tag that the kernel took out.
+    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty filter lets all frames pass. The filter's
+    /// result is the number of bytes to keep of a frame. It sees frames without the VLAN tag that the kernel took out.
     pub fn open_filtered(
         netns: &NetNs,
         index: u32,
@@ -135,7 +135,7 @@ impl RxRing {
     ) -> Result<Self, Error> {
         let socket = socket::open_packet_socket(netns, name)?;
         configure_socket(&socket, options, name)?;
-        // Before the socket is bound, so that nothing gets past the filter.
+        // The filter is attached before the socket is bound, so that no frame gets past it.
         socket::attach_filter(&socket, filter)
             .map_err(|e| Error::from_call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
         let shape = RxRingShape { block: options.block_bytes as usize, blocks: options.blocks as usize };
@@ -168,7 +168,7 @@ impl RxRing {
     /// Waits until frames are at hand, at most `within_ns`. An interface that goes down does not end the wait with an
     /// error: it may come up again.
     pub fn wait_for_frames(&mut self, within_ns: u64) -> Result<(), Error> {
-        // Without a system call if a block is there already.
+        // If a block is ready, no system call is needed.
         if self.blocks.is_ready() {
             return Ok(());
         }
@@ -187,8 +187,8 @@ impl RxRing {
         Ok(())
     }
 
-    /// Restricts the ring from now on to frames that pass a filter, as with [`Self::open_filtered`]; frames that are there
-    /// already stay. `false` if the filter is empty or the kernel does not take it.
+    /// Restricts the ring from now on to frames that pass a filter, as with [`Self::open_filtered`]; frames
+    /// already in the ring stay. `false` if the filter is empty or the kernel refuses it.
     pub fn narrow_to_filter(&mut self, filter: &[ClassicInsn]) -> Result<bool, Error> {
         match socket::attach_filter(&self.socket, filter) {
             Ok(()) => Ok(!filter.is_empty()),
@@ -197,11 +197,11 @@ impl RxRing {
         }
     }
 
-    /// Begins anew, as if the ring had been opened now: frames that arrived before are thrown away, and counters begin at zero.
-    /// `false` if the ring cannot be used again: its interface is gone or was down, or frames come faster than they can be thrown
-    /// away for `within_ns`.
+    /// Starts again, as if the ring had been opened now: earlier frames are dropped, and counters begin at
+    /// zero. `false` if the ring cannot be used again: its interface is gone or was down, or frames come
+    /// faster than they can be thrown away for `within_ns`.
     pub fn restart_ring(&mut self, within_ns: u64) -> Result<bool, Error> {
-        // The kernel unbinds the socket when the interface is removed. Such a ring would stay empty for good.
+        // The kernel unbinds the socket when the interface is removed. Such a ring would stay empty for ever.
         if !socket::is_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
@@ -250,10 +250,10 @@ impl RxRing {
 }
 
 fn configure_socket(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Error> {
-    // Before the ring is made: the kernel refuses version, reserve and header afterwards.
+    // These options are set before the ring is made: afterwards the kernel refuses version, reserve and header.
     socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)
         .map_err(call_error("setsockopt(PACKET_VERSION)", name))?;
-    // Room in front of each frame to move its addresses into when the VLAN tag is put back.
+    // Room before each frame to move its addresses into when the VLAN tag is put back.
     socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &16u32)
         .map_err(call_error("setsockopt(PACKET_RESERVE)", name))?;
     if options.merges {
@@ -268,7 +268,7 @@ fn configure_socket(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<
         libc::PACKET_IGNORE_OUTGOING,
         &ignores_outgoing,
     ));
-    // Only the software stamp: a stamp of the card is of another clock.
+    // Only the software stamp is used: a stamp of the card comes from another clock.
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     socket::set_option(socket, libc::SOL_SOCKET, crate::stamping::STAMPING, &stamping)
         .map_err(call_error("setsockopt(SO_TIMESTAMPING)", name))?;

@@ -50,8 +50,8 @@ pub(super) fn bind_interface(socket: &OwnedFd, index: u32, protocol: i32, object
     if bound == 0 { Ok(()) } else { Err(Error::last_os_error("bind", object)) }
 }
 
-/// Returns true if the socket is still bound to the interface with this index, and has met no error since the last look. The
-/// kernel unbinds it when the interface is removed, also if another one gets the same index.
+/// Returns true if the socket is still bound to the interface with this index, and has had no error since the last check.
+/// The kernel unbinds the socket when the interface is removed, even if another one gets the same index.
 pub(super) fn is_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bool, Error> {
     if take_error(socket).is_err() {
         return Ok(false);
@@ -70,8 +70,8 @@ pub(super) fn is_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bo
 
 /// Sets an option to a plain C value.
 pub(crate) fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> rustix::io::Result<()> {
-    // SAFETY: the pointer is to a live value of the length given, and is only read; the kernel checks that the length is
-    // that of the option.
+    // SAFETY: the pointer refers to a live value of the given length, and is only read; the kernel checks the
+    // length of the option.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -84,7 +84,8 @@ pub(crate) fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T
     if set == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Attaches a filter: the kernel drops what does not pass `program`. An empty one changes nothing. The kernel checks the program.
+/// Attaches a filter: the kernel drops frames that do not pass `program`. An empty program changes nothing.
+/// The kernel checks the program.
 pub(crate) fn attach_filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
     if program.is_empty() {
         return Ok(());

@@ -6,16 +6,16 @@
 //!  [sending][request][request][free][free] ...   status word of each slot
 //! ```
 //!
-//! Slots are filled at the head and come back at the tail, in order. The kernel takes them when it is kicked, in the
-//! caller's thread. When interface or queue are full, it leaves the frame in its slot, where the next kick tries it
-//! again: nothing is lost that way. A frame the kernel will never take ([`TxCounts::refused`]) is removed, so that it
-//! does not stop those behind it.
+//! Slots are filled at the head and come back at the tail, in order. The kernel takes them during a send call
+//! ("kick"), in the caller's thread. If the interface or its queue is full, the kernel leaves the frame in
+//! its slot. The next kick tries it again, so no frame is lost. A frame that the kernel will never accept
+//! ([`TxCounts::refused`]) is removed, so that it does not block the later ones.
 //!
 //! Each frame is preceded by a `virtio_net_hdr` whose only use is its header length: it makes the kernel copy the frame
 //! into its own memory instead of lending the slot to it in page fragments. That is faster at every frame size (60 bytes:
 //! 1.20 against 0.87 million frames/s, 1514 bytes: 1.10 against 0.79, `examples/ring_rate` on a veth pair), and the far
 //! end of a virtual link never reads a slot that is being written again. The price: the kernel then no longer compares
-//! the length with the MTU, so that is done here.
+//! the length with the MTU, so this code does it.
 
 mod slots;
 
@@ -71,7 +71,7 @@ impl TxRing {
         let socket = socket::open_packet_socket(netns, name)?;
         let mtu = NamespaceLinks::open_in(netns)?.by_index(index)?.mtu as usize;
         let shape = TxRingShape::new(options.slots, options.longest);
-        // Before the ring is made: the kernel refuses version and header afterwards.
+        // These options are set before the ring is made: afterwards the kernel refuses version and header.
         socket::set_option(
             &socket,
             libc::SOL_PACKET,
@@ -94,13 +94,13 @@ impl TxRing {
         socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)
             .map_err(call_error("setsockopt(PACKET_TX_RING)", name))?;
         let area = SharedArea::map_shared(socket.as_fd(), shape.bytes(), name)?;
-        // Protocol 0, so that nothing is received.
+        // With protocol 0 the socket receives nothing.
         socket::bind_interface(&socket, index, 0, name)?;
         Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, index, object: name.to_owned() })
     }
 
-    /// Begins anew, as if the ring had been opened now: counters begin at zero. `false` if it cannot be used again: frames are still
-    /// pending, or its interface is gone. The MTU stays the one of its opening.
+    /// Starts again, as if the ring had been opened now: counters begin at zero. `false` if the ring cannot be used again: frames
+    /// are still pending, or its interface is gone. The MTU stays the value from its opening.
     pub fn restart_ring(&mut self) -> Result<bool, Error> {
         self.slots.reap_slots();
         // A frame that is still pending would leave in the next run.
@@ -128,8 +128,8 @@ impl TxRing {
         self.slots.mtu = mtu as usize;
     }
 
-    /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
-    /// rest stays pending. An error (interface down or gone) leaves everything pending.
+    /// Makes the kernel send the committed frames, without waiting, and takes back finished slots. A full queue is no
+    /// error: the remaining frames stay pending. After an error (interface down or gone) all frames stay pending.
     pub fn kick_kernel(&mut self) -> Result<(), Error> {
         // An empty message makes the kernel look at the ring. DONTWAIT: a full queue must not stop the caller.
         let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
@@ -141,29 +141,30 @@ impl TxRing {
         }
     }
 
-    /// Takes back slots the kernel is done with, without entering the kernel.
+    /// Takes back slots that the kernel has finished, without a system call.
     pub fn reap_slots(&mut self) {
         self.slots.reap_slots();
     }
 
-    /// Withdraws the frames that the kernel has not taken yet, counts them as refused and returns their number. Those on
-    /// their way stay pending.
+    /// Withdraws the frames that the kernel has not taken yet, counts them as refused and returns their
+    /// number. Frames on their way stay pending.
     pub fn withdraw_untaken(&mut self) -> usize {
         self.slots.withdraw_untaken()
     }
 
-    /// Committed frames whose slots have not come back.
+    /// Committed frames with slots that have not come back.
     pub fn pending_frames(&self) -> usize {
         self.slots.filled
     }
 
-    /// Pending frames that the kernel has not taken yet. The others are on their way: a card gives a slot back when the frame has
-    /// left, a virtual interface when a receiver has consumed it, which may be behind a queue of the device under test.
+    /// Pending frames that the kernel has not taken yet. The other frames are on their way. A card returns a
+    /// slot when the frame has left. A virtual interface returns it when a receiver has consumed the frame,
+    /// perhaps after a queue of the device under test.
     pub fn untaken_frames(&self) -> usize {
         self.slots.untaken_frames()
     }
 
-    /// Frames that the kernel has taken, also those whose slots have not come back.
+    /// Frames that the kernel has taken, including frames with slots that have not come back.
     pub fn handed_over(&self) -> u64 {
         self.slots.handed_over()
     }

@@ -46,7 +46,7 @@ impl FileOpening {
 pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File> {
     let user = FileUser::current();
     if is_process_link(path) && opening != FileOpening::New {
-        // Without O_NOFOLLOW, because `/dev/stdout` and the like are links.
+        // O_NOFOLLOW is not set, because `/dev/stdout` and similar names are links.
         return prepare_file(path, opening.open_options().custom_flags(0).open(path)?, opening);
     }
     let mut path = path.to_owned();
@@ -64,7 +64,7 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
             return open_private(&path, opening);
         }
         match open_existing(&path, opening, user) {
-            // It was removed meanwhile, or a link leads to a file that is to be made.
+            // The file was removed in the meantime, or a link leads to a file that does not exist yet.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             opened => return opened,
         }
@@ -72,8 +72,8 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
     Err(ErrorKind::Interrupted.into())
 }
 
-/// Files of processes, such as `/dev/stdout`, are reached by links that have no path. A file in a directory that is reached so
-/// ([`crate::held_directory`]) is one like any other.
+/// Links without a path lead to files of processes, such as `/dev/stdout`. A file in a directory that is
+/// reached by such a link ([`crate::held_directory`]) is an ordinary file.
 fn is_process_link(path: &Path) -> bool {
     let is_in_open_directory =
         path.strip_prefix("/proc/self/fd").is_ok_and(|below| below.components().count() > 1);
@@ -92,7 +92,7 @@ fn prepare_file(path: &Path, file: File, opening: FileOpening) -> io::Result<Fil
     if file.metadata()?.is_file() {
         close_to_others(path, &file, false)?;
         if opening == FileOpening::Emptied {
-            // Only after the checks: O_TRUNC at opening would have emptied any file.
+            // The file is truncated only after the checks: O_TRUNC at opening would have emptied any file.
             file.set_len(0)?;
         }
     }
@@ -110,7 +110,8 @@ fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => return Ok(path),
         }
-        // A link that has replaced it meanwhile has another owner, and is refused by the second check, or is this user's own as well.
+        // If a link has replaced the file in the meantime, it has another owner, and the second check refuses
+        // it; or it belongs to this user as well.
         let target = std::fs::read_link(&path)?;
         user.check_owner(&path, &std::fs::symlink_metadata(&path)?)?;
         path = directory_of(&path).join(target);
@@ -122,7 +123,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Users whose files may be written.
+/// Users with files that this process may write.
 #[derive(Clone, Copy, Debug)]
 struct FileUser {
     own: u32,
@@ -141,8 +142,8 @@ impl FileUser {
         owner == self.own || self.invoker == Some(owner)
     }
 
-    /// Refuses what another user may have put there: their regular files; where others may write also their links and pipes,
-    /// and further names of a file.
+    /// Refuses files that another user may have put there: regular files of other users. In directories where
+    /// others may write, it also refuses links, pipes and files with further names.
     fn check_owner(self, path: &Path, facts: &Metadata) -> io::Result<()> {
         let kind = facts.file_type();
         if kind.is_block_device() || kind.is_char_device() || kind.is_dir() {
@@ -157,7 +158,7 @@ impl FileUser {
         let is_trusted = if kind.is_symlink() {
             is_own || facts.uid() == 0 || !is_shared
         } else if kind.is_file() {
-            // Root may write what the directory's owner has in it, since nobody else can have put it there.
+            // Root may write files of the directory's owner, because no other user can have put them there.
             let is_of_directory = self.own == 0 && facts.uid() == directory.uid();
             !is_shared && (is_own || is_of_directory)
         } else {
@@ -173,7 +174,7 @@ impl FileUser {
         } else if self.is_own(owner) {
             "and has another name as well, in a directory where others may write"
         } else if facts.is_file() {
-            "who may read what is written"
+            "who could read the new content"
         } else {
             "and is a pipe or socket in a directory where others may write"
         };
@@ -190,8 +191,8 @@ impl FileUser {
 static EXPOSED_FILE_CALLBACK: OnceLock<fn(&Path, &io::Error)> = OnceLock::new();
 static IS_EXPOSURE_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that is called, once in this process, if a file could not be made private: its file system has no modes (FAT), or
-/// does not let them be changed (some of NFS). The file is written all the same.
+/// Sets the function that is called, once in this process, if a file could not be made private: its file
+/// system has no modes (FAT), or does not allow changing them (some of NFS). The file is written anyway.
 pub fn on_exposed(tell: fn(&Path, &io::Error)) {
     // The first function stays.
     best_effort(EXPOSED_FILE_CALLBACK.set(tell));

@@ -1,8 +1,8 @@
 //! Another user for one thread and the programs that it starts. The other threads of the process keep theirs.
 //!
-//! The kernel keeps users and capabilities for each thread. The effective numbers of the thread become the user's, its real and
-//! saved ones stay root's: so a program of the user can neither signal nor trace the thread, but the thread can signal that
-//! program, and the kernel ends the program with the thread. No capability is needed for that, also not for a later start.
+//! The kernel keeps users and capabilities for each thread. The effective numbers of the thread become the user's; its real and
+//! saved numbers stay root's. So a program of the user can neither signal nor trace the thread, but the thread can signal that
+//! program, and the kernel ends the program with the thread. This needs no capability, not even for a later start.
 
 use super::capabilities::{self, ProcessCapabilities};
 use super::user::ProcessUser;
@@ -16,12 +16,13 @@ use std::process::Command;
 /// and without other groups. Their files are the user's.
 pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
     let failed = |call| move |errno| Error::from_call(call, format!("user {user}"), errno);
-    // First: changing the bounding set takes CAP_SETPCAP, which is given up below.
+    // The bounding set comes first: changing it needs CAP_SETPCAP, which is given up below.
     capabilities::block_privilege_gain(ProcessCapabilities::NONE, true)?;
     set_thread_groups(&[]).map_err(failed("setgroups"))?;
     set_thread_res_gid(Gid::ROOT, Gid::from_raw(user.gid), Gid::ROOT).map_err(failed("setresgid"))?;
     set_thread_res_uid(Uid::ROOT, Uid::from_raw(user.uid), Uid::ROOT).map_err(failed("setresuid"))?;
-    // The change of the effective user has cleared the effective capabilities. Those that a thread could make effective again are left.
+    // The change of the effective user has cleared the effective capabilities. The permitted ones, which a
+    // thread could make effective again, are still set.
     capabilities::reduce_to(ProcessCapabilities::NONE)
 }
 

@@ -128,7 +128,7 @@ impl fmt::Display for ProcessCapabilities {
     }
 }
 
-/// Names of the capabilities in the kernel's mask; numbers of those that have none here.
+/// Names of the capabilities in the kernel's mask; a number for each capability without a name here.
 pub fn capability_names(bits: u64) -> Vec<String> {
     (0..64).filter(|number| bits >> number & 1 == 1).map(capability_name).collect()
 }
@@ -150,11 +150,11 @@ pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: b
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         if most.0 & capability.bits() == 0 && !drop_from_bounding(capability)? {
-            // Numbers are given out in order: behind an unknown one there are none.
+            // Numbers are assigned in order: after an unknown number there are no more.
             break;
         }
     }
-    // With these bits a program that root starts would get no capabilities (capabilities(7)).
+    // With these bits, a program that root starts gets no capabilities (capabilities(7)).
     if starts_programs {
         return Ok(());
     }
@@ -170,7 +170,7 @@ pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: b
         .map_err(|errno| Error::from_call("prctl PR_SET_SECUREBITS", "this process", errno))
 }
 
-/// Combines the wanted bits with those that are locked: the kernel refuses a change of a locked bit as a whole.
+/// Combines the wanted bits with the locked bits: the kernel refuses a change of a locked bit as a whole.
 fn merge_with_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
     let locks = now.bits() & SECUREBITS_LOCKS;
     // The lock of a bit comes after it.
@@ -187,7 +187,7 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
     }
 }
 
-/// Reduces the capabilities of the calling thread to those of `kept` that it has.
+/// Reduces the capabilities of the calling thread to the ones in `kept` that it has.
 pub(super) fn reduce_to(kept: ProcessCapabilities) -> Result<(), Error> {
     let kept = CapabilitySet::from_bits_retain(kept.0);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };

@@ -1,7 +1,8 @@
 //! Giving up rights in every thread of the process.
 //!
-//! Users and capabilities belong to threads. The kernel lets a thread change only its own, so each receives a signal whose
-//! handler does it (as libpsx and the C library do). The kernel's own report on each thread then decides whether it is done.
+//! Users and capabilities belong to threads. The kernel lets a thread change only its own, so each thread
+//! receives a signal, and the handler makes the change (as libpsx and the C library do). The kernel's own
+//! report on each thread then shows whether the change is done.
 
 use super::capabilities::ProcessCapabilities;
 use super::request::{NO_CHANGE, RightsRequest, WantedRights};
@@ -24,7 +25,7 @@ const VERSION_3: u32 = 0x2008_0522;
 const MAX_SIGNAL_ROUNDS: u32 = 2000;
 const SIGNAL_ROUND_PAUSE: Duration = Duration::from_millis(1);
 
-/// Leaves every thread these capabilities, of those it has, and makes it the user's.
+/// Leaves every thread only these of its capabilities, and makes it the user's.
 pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) -> Result<(), Error> {
     RIGHTS_REQUEST.publish_rights(WantedRights {
         kept: kept.bits(),
@@ -39,10 +40,11 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     follow_request(request_signal());
     let process = std::process::id();
     for _ in 0..MAX_SIGNAL_ROUNDS {
-        // Read anew in each round: a thread that was started meanwhile has the rights of the one that started it.
+        // The list is read again in each round: a thread that was started in the meantime has the
+        // rights of its creator.
         let threads =
             threads_of(process).map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
-        // The kernel's report decides and not the handler, whose calls may have been refused.
+        // The kernel's report decides and not the handler, because the handler's calls may have been refused.
         let mut behind =
             threads.iter().filter(|thread| !has_dropped_rights(thread, kept, user.as_ref())).peekable();
         if behind.peek().is_none() {
@@ -82,14 +84,14 @@ fn has_only_groups_of(thread: &ThreadStatus, user: &ProcessUser) -> bool {
     thread.own_groups.iter().chain(&thread.groups).all(|group| *group == user.gid)
 }
 
-/// Signal of the request; another one than those of [`signal`].
+/// Signal of the request; it differs from the signals of [`signal`].
 fn request_signal() -> i32 {
     libc::SIGRTMIN() + 9
 }
 
 fn signal_thread(process: u32, thread: u32) {
-    // SAFETY: the call reads three numbers and no memory; the signal has a handler. A thread that has ended is an error, which says
-    // nothing new.
+    // SAFETY: the call reads three numbers and no memory; the signal has a handler. For an ended thread it
+    // returns an error, which can be ignored.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, request_signal()) };
 }
 
@@ -104,7 +106,7 @@ extern "C" fn follow_request(_signal: i32) {
 fn drop_rights_of_calling_thread() {
     // SAFETY: every thread has an error number for as long as it lives.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above; nobody else reads or writes that of this thread.
+    // SAFETY: as above; no other code reads or writes the value of this thread.
     let before = unsafe { *errno };
     let wanted = RIGHTS_REQUEST.read_rights();
     if wanted.user != NO_CHANGE {
@@ -125,7 +127,8 @@ const SET_USER: libc::c_long = libc::SYS_setresuid32;
 #[cfg(target_arch = "arm")]
 const SET_GROUP: libc::c_long = libc::SYS_setresgid32;
 
-/// Becomes the user by raw calls: those of the C library signal the other threads, which is not async-signal-safe.
+/// Becomes the user by raw calls: the calls of the C library signal the other threads, which is not
+/// async-signal-safe.
 fn become_user(user: u32, group: u32) {
     // SAFETY: the length is zero, so the null pointer is not read.
     unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) };
@@ -147,7 +150,7 @@ fn reduce_capabilities(kept: u64) {
     // The thread's capabilities are unknown here; asking for more than it has would be refused as a whole.
     let header = [VERSION_3, 0];
     let mut words = [const { CapabilityWords { effective: 0, permitted: 0, inheritable: 0 } }; 2];
-    // SAFETY: the header is that of version 3, for which the kernel writes two structures; both pointers are to live values.
+    // SAFETY: the header has version 3, for which the kernel writes two structures; both pointers refer to live values.
     unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), words.as_mut_ptr()) };
     // Less than it has is always granted, so a thread that has followed already may do it again.
     for (word, half) in words.iter_mut().zip([kept, kept >> 32]) {

@@ -1,7 +1,7 @@
 //! Landlock: which files and TCP ports a process may use (`linux/landlock.h`).
 //!
-//! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Files that
-//! are open already stay usable.
+//! The kernel allows access that has a rule and refuses all other access. A path is resolved when the rule is
+//! made. Files that are already open stay usable.
 
 use super::SandboxPolicy;
 use super::report::MissingProtection;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct FileRules {
     /// Files that may be read, and directories that may be read with all that is below them.
     pub read: Vec<PathBuf>,
-    /// Files that may be read and written, and directories in which files may be made and removed, too.
+    /// Files that may be read and written, and directories in which files may also be made and removed.
     pub write: Vec<PathBuf>,
     /// Programs that may be read and started, and directories with such.
     pub execute: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub struct TcpRules {
 
 /// Files that name resolution, the C library and this program read on every machine.
 const SYSTEM_PATHS: [&str; 31] = [
-    // Only parts of /proc: the other processes are none of this program's business.
+    // Only parts of /proc are allowed: this program has no reason to read about other processes.
     "/proc/self",
     "/proc/sys",
     "/proc/cpuinfo",
@@ -53,7 +53,7 @@ const SYSTEM_PATHS: [&str; 31] = [
     "/etc/passwd",
     "/etc/resolv.conf",
     "/etc/services",
-    // Certificates of public authorities, which libraries read even where they are not asked for.
+    // Certificates of public authorities, which libraries read even if nobody asked for them.
     "/etc/ca-certificates",
     "/etc/pki/ca-trust",
     "/etc/pki/tls/cert.pem",
@@ -153,7 +153,7 @@ const fn supported_file_rights(version: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// Restricts the calling thread and those it starts; returns the version of the interface.
+/// Restricts the calling thread and the threads that it starts; returns the version of the interface.
 pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, MissingProtection>, Error> {
     let SandboxPolicy { files, tcp, asks_processes, .. } = policy;
     let version = match abi_version() {
@@ -197,7 +197,7 @@ fn restricted_ports(tcp: &TcpRules) -> u64 {
 }
 
 fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, Error> {
-    // Older kernels refuse a longer structure unless the rest of it is zero.
+    // Older kernels refuse a longer structure unless all additional bytes are zero.
     let size = match version {
         0..=3 => 8_usize,
         4 | 5 => 16,
@@ -208,7 +208,7 @@ fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, 
     let Some(descriptor) = i32::try_from(made).ok().filter(|descriptor| *descriptor >= 0) else {
         return Err(Error::last_os_error("landlock_create_ruleset", "this thread"));
     };
-    // SAFETY: the call has just made this descriptor, and nobody else knows it.
+    // SAFETY: the call has just made this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -230,7 +230,8 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
         .map_err(|error| Error::from_call("landlock_add_rule", object, error))?;
-    // A rule is for an inode. /proc makes a new inode when nothing holds the old one, and the rule would have no effect.
+    // A rule applies to an inode. /proc makes a new inode when no process holds the old one, and the rule
+    // would have no effect.
     PINNED_PATHS.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Protections that are in force, and those that this kernel offers.
+//! Protections that are in force, and protections that this kernel offers.
 
 use super::capabilities::ProcessCapabilities;
 use super::status::threads_of;

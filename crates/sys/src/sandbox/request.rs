@@ -29,7 +29,7 @@ const CLOSED_BIT: u64 = 1 << 63;
 impl RightsRequest {
     /// Enters a handler. Returns true if it has anything to do. Its calls are over when it [leaves](Self::leave_handler). Async-signal-safe.
     pub(super) fn enter_handler(&self) -> bool {
-        // Counting and asking are one operation: nobody can close between them and miss this handler.
+        // Counting and checking are one operation: no thread can close between them and miss this handler.
         self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED_BIT == 0
     }
 
@@ -38,8 +38,8 @@ impl RightsRequest {
         self.handlers.fetch_add(u64::MAX, Ordering::Release);
     }
 
-    /// Leaves nothing to do for handlers that begin from now on. A slow thread has received several signals, and handles the rest
-    /// of them later: its calls would then meet the filter, which kills.
+    /// Leaves no work for handlers that begin from now on. A slow thread has received several signals and
+    /// handles the remaining ones later: its calls would then meet the filter, which kills.
     pub(super) fn close_handlers(&self) {
         self.handlers.fetch_add(CLOSED_BIT, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! Seccomp filters: which system calls a thread may make.
 //!
-//! A filter is a program of classic BPF that the kernel runs before each call. It allows what the [class](super::syscalls::ThreadClass)
-//! lists, [ends the process](super::trap) for a call that only an intruder makes, and answers "no such call" (ENOSYS) to the rest: a C library that
-//! tries a newer call first then falls back to an older one.
+//! A filter is a program of classic BPF that the kernel runs before each call. It allows what the [class](super::syscalls::ThreadClass) lists,
+//! [ends the process](super::trap) for a call that only an intruder makes, and answers "no such call" (ENOSYS) to all other calls: a C library that
+//! tries a newer call first then uses an older one.
 
 use super::report::MissingProtection;
 use super::syscalls::{FILE_CREATION_FLAGS, SET_ID_BITS, SyscallRule, ThreadClass};
@@ -51,7 +51,7 @@ const fn statement(code: u16, k: u32) -> SeccompInstruction {
     SeccompInstruction { code, jt: 0, jf: 0, k }
 }
 
-/// Goes on if it holds, else skips `skip` instructions.
+/// Continues if the condition holds; otherwise skips `skip` instructions.
 const fn unless_skip(code: u16, k: u32, skip: u8) -> SeccompInstruction {
     SeccompInstruction { code, jt: 0, jf: skip, k }
 }
@@ -93,11 +93,11 @@ pub(super) fn install_filter(
     if let Some(missing) = find_missing_protection() {
         return Ok(Err(missing));
     }
-    // Before the filter, which lets no thread change what the signal does.
+    // This comes before the filter, because the filter lets no thread change the action of the signal.
     trap::handle_traps()?;
     match AssembledFilter::for_class(class)?.install(reach) {
         0 => Ok(Ok(())),
-        // TSYNC is all or nothing: the answer is the number of a thread that has other filters of its own.
+        // TSYNC applies to all threads or to none: the answer is the number of a thread with other filters.
         thread @ 1.. => Err(Error::from_call("seccomp", format!("thread {thread}"), Errno::SRCH)),
         _ => Err(Error::last_os_error("seccomp", "this process")),
     }
@@ -121,7 +121,7 @@ impl AssembledFilter {
     pub(super) fn install(&self, reach: FilteredThreads) -> libc::c_long {
         let program = libc::sock_fprog { len: self.length, filter: self.instructions.as_ptr().cast_mut() };
         let flags = if reach == FilteredThreads::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
-        // SAFETY: the program points to as many live instructions as it says; the kernel only reads them, checks and copies them.
+        // SAFETY: the program points to as many live instructions as it states; the kernel only reads, checks and copies them.
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
     }
 }
@@ -135,7 +135,7 @@ fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno>
         statement(RETURN, KILL_PROCESS),
         statement(LOAD_WORD, CALL_NUMBER_OFFSET),
     ];
-    // On x86 the same architecture has the x32 calls, with numbers of their own.
+    // On x86, the x32 calls belong to the same architecture, but have their own numbers.
     if cfg!(target_arch = "x86_64") {
         program.push(unless_skip(JUMP_IF_GREATER_OR_EQUAL, X32_CALL_BIT, 1));
         program.push(statement(RETURN, KILL_PROCESS));
@@ -155,7 +155,8 @@ fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno>
     Ok(program)
 }
 
-/// Loads the lower half of an argument. It comes first on little-endian processors, and there is no list of calls for others.
+/// Loads the lower half of an argument. It comes first on little-endian processors, and packetrig has no list
+/// of calls for other processors.
 const fn load_argument(argument: u32) -> SeccompInstruction {
     statement(LOAD_WORD, ARGUMENTS_OFFSET + 8 * argument)
 }

@@ -17,8 +17,8 @@ pub enum ThreadClass {
     MapReader,
     /// Also opens rings, changes interfaces, loads BPF programs and enters network namespaces.
     Rig,
-    /// A program of others that reads foreign bytes, such as the message server. It starts itself with the filter in place. Its other
-    /// calls are refused and not deadly: a new version may try a call that it can do without.
+    /// A foreign program that reads foreign bytes, such as the message server. It starts with the filter in
+    /// place. Its other calls are refused and not deadly: a new version may try a call that it does not need.
     ForeignServer,
 }
 
@@ -53,7 +53,7 @@ impl ThreadClass {
 )]
 pub(super) enum SyscallRule {
     Always,
-    /// The argument is one of these.
+    /// The argument is one of these values.
     ArgumentIn(u32, &'static [u32]),
     /// The argument's bits under the mask are these.
     BitsAre {
@@ -95,6 +95,6 @@ impl ThreadClass {
 }
 
 pub(super) const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
-/// Flags of calls that may make a file: what opens only has no mode.
+/// Flags of calls that may make a file: calls that only open a file have no mode.
 pub(super) const FILE_CREATION_FLAGS: u32 =
     (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();

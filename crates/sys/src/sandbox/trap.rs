@@ -1,11 +1,11 @@
 //! The end of a process that makes a deadly system call: it says which call, and dies by SIGSYS.
 //!
-//! The filter does not kill the process itself, because a process that is killed says nothing. It refuses the call and has the kernel run
-//! a handler. There is no way past the end:
+//! The filter does not kill the process itself, because a killed process reports nothing. It refuses the call
+//! and makes the kernel run a handler. There is no way past the end:
 //!
 //! * the kernel kills a process whose thread has blocked the signal, or ignores it, or is in the handler already (`SA_RESETHAND`);
-//! * the filter lets no thread change what the signal does;
-//! * the handler does not wait: where standard error takes nothing, the process dies without a word.
+//! * the filter lets no thread change the action of the signal;
+//! * the handler does not wait: if standard error accepts nothing, the process dies without a message.
 
 use super::syscalls::{ThreadClass, name_of_fatal_call};
 use crate::Error;
@@ -47,14 +47,15 @@ fn install_handler() -> Result<(), i32> {
 
 /// Async-signal-safe: no allocation, no lock, only calls that every class of threads may make.
 extern "C" fn report_and_exit(_signal: c_int, info: *const TrapInfo, _context: *const c_void) {
-    // SAFETY: the kernel passes a whole structure of this layout with a trap; that of another sender is as long.
+    // SAFETY: the kernel passes a whole structure of this layout with a trap; a signal of another sender has
+    // the same length.
     let info = unsafe { &*info };
     let mut line = TrapLine::default();
     describe_trap(&mut line, info);
     line.write_to_stderr();
-    // SAFETY: it touches no memory of this process. The handler is reset, so the signal ends it.
+    // SAFETY: the call touches no memory of this process. The handler is reset, so the signal ends the process.
     unsafe { libc::raise(libc::SIGSYS) };
-    // SAFETY: as above; should the signal have failed, the process ends all the same.
+    // SAFETY: as above; if the signal has failed, this call ends the process.
     unsafe { libc::_exit(128 + libc::SIGSYS) };
 }
 
@@ -127,11 +128,11 @@ impl TrapLine {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let (bytes, length) = (self.bytes.as_ptr().cast(), self.length);
         let mut waiting = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-        // SAFETY: the buffer is live and as long as is said, and the kernel only reads it.
+        // SAFETY: the buffer is live and has the stated length, and the kernel only reads it.
         if unsafe { libc::send(libc::STDERR_FILENO, bytes, length, flags) } >= 0 {
             return;
         }
-        // It is no socket. SAFETY: the kernel writes into the descriptor's state, which is ours alone.
+        // Standard error is no socket. SAFETY: the kernel writes only into the descriptor's state.
         let ready = unsafe { libc::poll(&raw mut waiting, 1, 0) };
         if ready == 1 && waiting.revents & libc::POLLOUT != 0 {
             // SAFETY: as with `send`. A pipe that has room has room for a line as short as this one.

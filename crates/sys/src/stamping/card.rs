@@ -1,13 +1,14 @@
 //! Stamps of a network card on frames that it sends: off until a program asks for them.
 //!
-//! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that stamped already, for another program, goes on.
+//! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that already stamped for
+//! another program continues to do so.
 
 use crate::Error;
 use crate::error::best_effort;
 use crate::ethtool::{EthtoolCalls, HwStamping};
 use crate::netns::NetNs;
 
-/// Has a card stamp what it sends, as long as it lives.
+/// Makes a card stamp its sent frames, as long as the value lives.
 #[derive(Debug)]
 pub struct CardStamping {
     ethtool: EthtoolCalls,
@@ -19,7 +20,7 @@ impl CardStamping {
     /// Begins at this interface.
     pub fn enable_on(netns: &NetNs, name: &str) -> Result<Self, Error> {
         let ethtool = EthtoolCalls::open_in(netns)?;
-        // Old drivers cannot be asked.
+        // Old drivers cannot be queried.
         let found = ethtool.read_card_stamping(name).unwrap_or_default();
         let before = (!found.departures).then_some(found);
         if before.is_some() {
@@ -32,7 +33,7 @@ impl CardStamping {
 impl Drop for CardStamping {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // An interface that is gone has nothing to restore, and in a drop there is nobody to report another failure to.
+            // A removed interface needs no restoring, and a drop cannot report another failure.
             best_effort(self.ethtool.set_card_stamping(&self.name, before));
         }
     }

@@ -20,7 +20,7 @@ pub(crate) const STAMPING: libc::c_int = 65;
 #[cfg(not(target_pointer_width = "64"))]
 pub(crate) const STAMP_NS: libc::c_int = 64;
 
-/// Space for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
+/// Space for a pair of stamps, an error and further messages, aligned like the headers of control messages.
 const CONTROL_BUFFER_BYTES: usize = 64;
 
 pub(crate) struct ControlledMessage {
@@ -31,7 +31,7 @@ pub(crate) struct ControlledMessage {
 
 impl ControlledMessage {
     pub(crate) fn new() -> Self {
-        // SAFETY: plain data, for which zero is a value.
+        // SAFETY: this is plain data, for which zero is valid.
         let name = unsafe { zeroed() };
         Self { name, control: [0; CONTROL_BUFFER_BYTES] }
     }
@@ -57,7 +57,8 @@ impl ControlledMessage {
         let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
         let Ok(length) = usize::try_from(length) else {
             let error = std::io::Error::last_os_error();
-            // Nothing waits; a signal came; or ICMP has reported that nothing listens at an address to which something was sent.
+            // No message waits; a signal came; or ICMP has reported that no program listens at an address to
+            // which a datagram was sent.
             return match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(None),
                 _ => Err(Error::from_call("recvmsg", "a socket", error)),
@@ -116,13 +117,14 @@ fn number_at(header: &[u8], at: usize) -> Option<i32> {
 }
 
 impl ControlMessage<'_> {
-    /// Its stamps, if it is one that carries some.
+    /// The stamps of the message, if it carries some.
     pub(crate) fn read_stamps(self) -> Option<PacketStamps> {
         match (self.level, self.kind) {
             (libc::SOL_SOCKET, STAMP_NS) => {
                 Some(PacketStamps { software_ns: self.time_at(0), hardware_ns: None })
             }
-            // Three times: software, a legacy one that is always zero, hardware (Documentation/networking/timestamping.rst).
+            // There are three times: software, a legacy time that is always zero, hardware
+            // (Documentation/networking/timestamping.rst).
             (libc::SOL_SOCKET, STAMPING) => {
                 Some(PacketStamps { software_ns: self.time_at(0), hardware_ns: self.time_at(2) })
             }
@@ -130,7 +132,7 @@ impl ControlMessage<'_> {
         }
     }
 
-    /// Its class of service, if it is one that carries it: a byte of IPv4, a number of IPv6.
+    /// The class of service, if the message carries it: a byte for IPv4, a number for IPv6.
     pub(super) fn read_class(self) -> Option<u8> {
         match (self.level, self.kind) {
             (libc::IPPROTO_IP, libc::IP_TOS) => self.data.first().copied(),
@@ -142,7 +144,7 @@ impl ControlMessage<'_> {
         }
     }
 
-    /// Its TTL or hop limit, if it is one that carries it.
+    /// The TTL or hop limit, if the message carries it.
     pub(super) fn read_hops(self) -> Option<u8> {
         let carries = matches!(
             (self.level, self.kind),

@@ -17,8 +17,8 @@ pub struct PeerSocket {
 impl PeerSocket {
     /// Listens at an address, and to multicast groups if there are any.
     ///
-    /// The interface for multicast is the named one, else the one that has `address`, else the kernel's choice. With groups, the
-    /// socket is bound to the port on all addresses, because Linux delivers multicast only to such sockets.
+    /// The interface for multicast is the named one, otherwise the one that has `address`, otherwise the kernel's choice. With
+    /// groups, the socket is bound to the port on all addresses, because Linux delivers multicast only to such sockets.
     pub fn bind_and_join(
         address: SocketAddr,
         groups: &[IpAddr],
@@ -52,7 +52,7 @@ impl PeerSocket {
         address.map_err(call_error("getsockname", "a UDP socket"))
     }
 
-    /// Waits until a datagram or something on the other descriptor is there, `within_ns` at most.
+    /// Waits for a datagram, or for an event on the other descriptor, for at most `within_ns`.
     pub fn wait_for_input(&self, other: Option<BorrowedFd<'_>>, within_ns: u64) -> Result<(), Error> {
         let other = other.unwrap_or_else(|| self.socket.as_fd());
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
@@ -62,7 +62,8 @@ impl PeerSocket {
         }
     }
 
-    /// Takes a datagram that waits in the socket; one that is longer than the buffer is cut. `None`: nothing waits.
+    /// Takes a datagram that waits in the socket; a datagram longer than the buffer is truncated.
+    /// `None`: no datagram waits.
     pub fn receive_datagram(&self, buffer: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, Error> {
         loop {
             match rustix::net::recvfrom(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {

@@ -1,8 +1,8 @@
-//! Datagrams with the time at which the kernel took them in: what a comparison of clocks needs.
+//! Datagrams with the time at which the kernel received them, for the comparison of clocks.
 //!
-//! [`StampedSocket`] owns its socket. The kernel stamps with `CLOCK_REALTIME`; stamps are converted by a reading of both clocks
-//! taken right after, and checked against the monotonic clock: what a step of the wall clock has spoilt is replaced by the time
-//! at which the datagram was fetched, and says so.
+//! [`StampedSocket`] owns its socket. The kernel stamps with `CLOCK_REALTIME`; a reading of both clocks right
+//! after the stamp converts it. The result is checked against the monotonic clock: if a step of the wall
+//! clock has spoilt a stamp, the time of fetching replaces it, and the datagram is marked.
 
 use crate::clock::{monotonic_ns, realtime_offset, timespec_of};
 use crate::packet::socket::length_of;
@@ -15,14 +15,14 @@ use std::time::Duration;
 /// A datagram that was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrivedDatagram {
-    /// Its bytes; what did not fit is cut off.
+    /// Bytes of the datagram; bytes that did not fit are cut off.
     pub length: usize,
     pub from: SocketAddr,
     /// Time of arrival, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
     /// Largest error of that time.
     pub bound_ns: u64,
-    /// The kernel stamped it; otherwise the time is that of fetching it.
+    /// The kernel stamped the datagram; otherwise the time is that of fetching it.
     pub by_kernel: bool,
 }
 
@@ -96,7 +96,7 @@ impl StampedSocket {
         };
         let Some(stamp) = packet.stamps.software_ns else { return Ok(Some(own)) };
         // The conversion holds only if the wall clock was not stepped between the stamp and this reading. A datagram cannot have arrived
-        // before the socket was last empty, nor after it was fetched: a stamp outside is not believed.
+        // before the socket was last empty, nor after it was fetched: a stamp outside of this range is not used.
         let offset = realtime_offset();
         let at_ns = offset.to_monotonic(stamp);
         let bound_ns = offset.bound_ns;

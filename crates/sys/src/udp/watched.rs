@@ -1,5 +1,5 @@
-//! A UDP socket that reports everything the kernel knows: when datagrams came, with how many hops left and in which class, and when those
-//! that were sent have left.
+//! A UDP socket that reports all facts that the kernel knows: arrival time, remaining hops and class of
+//! received datagrams, and departure time of sent ones.
 //!
 //! [`WatchedSocket`] owns its socket, which stays in the namespace it was bound in. Stamps are of `CLOCK_REALTIME`.
 

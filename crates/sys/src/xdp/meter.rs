@@ -1,5 +1,5 @@
-//! Headers in place of frames: of plain frames the program puts only what identifies a flow into the rings, of others
-//! the beginning of the frame.
+//! Headers in place of frames: for plain frames the program puts only the fields that identify a flow into
+//! the rings; for all other frames it puts the beginning of the frame.
 //!
 //! `flow::parse::unified` reads the records; here they are bytes.
 
@@ -20,7 +20,8 @@ pub struct XdpMeter {
 }
 
 impl XdpMeter {
-    /// Reads the headers of what arrives at an interface from now on; with a filter, of what passes it.
+    /// Reads the headers of frames that arrive at an interface from now on; with a filter, only of
+    /// frames that pass it.
     pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
@@ -37,7 +38,7 @@ impl XdpMeter {
         self.rx.receive_frames(most, sink)
     }
 
-    /// Stops taking frames in: they go on to the kernel's stack. Takes no rights.
+    /// Stops receiving frames: they continue to the kernel's stack. Needs no rights.
     pub fn stop_intake(&mut self) -> Result<(), Error> {
         self.rx.stop_intake()
     }
@@ -62,10 +63,10 @@ impl UnattachedProgram {
         Ok(Self { program, rings })
     }
 
-    /// Runs it once on a frame of 14 bytes at least, and gives what it put into a ring.
+    /// Runs the program once on a frame of at least 14 bytes, and returns the record that it put into a ring.
     pub fn run_on_frame(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
         self.program.run_once(frame)?;
-        // As of a later time, because a fresh record would be held back.
+        // The time is a later one, because a fresh record would be held back.
         self.rings.receive_frames(1, clock::monotonic_ns().saturating_add(ring::MIN_FRAME_AGE_NS), sink);
         Ok(())
     }

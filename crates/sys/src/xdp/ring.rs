@@ -79,7 +79,7 @@ impl InterfaceRings {
             };
             given += self.drain_ring(ring, most - given, settled, sink);
         }
-        // Only now may the programs overwrite what `sink` has seen.
+        // Only now may the programs overwrite the records that `sink` has seen.
         for (ring, cursor) in self.cursors.iter().enumerate() {
             self.area.long(ring * VALUE + READ).store(cursor.read, Ordering::Release);
         }
@@ -121,7 +121,8 @@ impl InterfaceRings {
         settled: u64,
         sink: &mut dyn FnMut(XdpFrame<'_>),
     ) -> usize {
-        // Up to the oldest record of the other rings, so that one choice of a ring serves several frames.
+        // The loop reads up to the oldest record of the other rings, so that one choice of a
+        // ring serves several frames.
         let others = self.cursors.iter().enumerate().filter(|(i, c)| *i != ring && c.read < c.written);
         let until = others.map(|(_, c)| c.next).min().unwrap_or(u64::MAX).min(settled);
         let mut given = 0;

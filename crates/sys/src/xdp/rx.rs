@@ -21,11 +21,11 @@ pub struct XdpRxOptions {
     pub native: bool,
     /// Bytes of a frame to keep at most.
     pub snap: u32,
-    /// Frames that go on to the kernel's stack afterwards; the rest ends here.
+    /// Frames that continue to the kernel's stack afterwards; all other frames end here.
     pub pass: PassedFrames,
 }
 
-/// Frames that go on to the kernel's stack.
+/// Frames that continue to the kernel's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedFrames {
     Nothing,
@@ -34,8 +34,8 @@ pub enum PassedFrames {
     Everything,
 }
 
-/// Makes the program in front of the rings: instructions that go to the first slice of instructions for frames that are
-/// wanted, and to the second for others. Both use R6 as the context.
+/// Makes the program that runs before the rings: it jumps to the first slice of instructions for wanted
+/// frames, and to the second for all others. Both use R6 as the context.
 pub type FilterMaker<'a> = &'a dyn Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction>;
 
 /// Rings of an interface.
@@ -89,7 +89,7 @@ impl XdpRx {
         Ok(())
     }
 
-    /// Stops taking frames in: they go on to the kernel's stack. Takes no rights.
+    /// Stops receiving frames: they continue to the kernel's stack. Needs no rights.
     pub fn stop_intake(&mut self) -> Result<(), Error> {
         self.attachment.replace_program(&self.shut)
     }

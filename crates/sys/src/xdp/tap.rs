@@ -5,8 +5,8 @@
 //!                   \-> mirrors       each copy through a program of the mirror: cut, trailer, address
 //!                   \-> rings         for the caller to read ([`TapRings`])
 //! ```
-//! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then it
-//! goes on without any process, and [`PinnedForwarding`] finds it again by its directory.
+//! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then
+//! the forwarding continues without any process, and [`PinnedForwarding`] finds it again by its directory.
 //!
 //! Invariant: all counts are in one map, the [`TapCounts`], which anyone who finds it can read.
 
@@ -101,7 +101,7 @@ impl TapForwarding {
     ) -> Result<Self, Error> {
         let counts = TapCounts::create_map()?;
         let numbers = BpfMap::create_zeroed("numbers", MapKind::Array, 64, 2)?;
-        // Before the first frame, so that no handed-over frame goes unseen.
+        // This comes before the first frame, so that every forwarded frame is counted.
         let watch = RedirectWatch::begin_watch(netns, orders, &counts);
         let mut forwarding = Self { attachments: Vec::new(), watch, counts, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
@@ -114,7 +114,7 @@ impl TapForwarding {
             first.push(entry.program);
         }
         forwarding.rings = <[TapRings; 2]>::try_from(rings).ok();
-        // Both programs exist by now: between the two attachments there is no more than a system call.
+        // Both programs exist by now: only one system call is between the two attachments.
         for (direction, program) in first.iter().enumerate() {
             let side = orders.sides[direction];
             forwarding.attachments.push(program.attach_xdp(netns, side, orders.native, names[direction])?);
@@ -122,7 +122,7 @@ impl TapForwarding {
         Ok(forwarding)
     }
 
-    /// The rings of both directions, if they were asked for.
+    /// The rings of both directions, if they were requested.
     pub fn take_rings(&mut self) -> Option<[TapRings; 2]> {
         self.rings.take()
     }
@@ -131,12 +131,13 @@ impl TapForwarding {
         &self.counts
     }
 
-    /// Reason why it is unknown what the drivers refused, if it is.
+    /// Reason why the drivers' refusals are unknown, if they are.
     pub fn watch_error(&self) -> Option<&Error> {
         self.watch.watch_error()
     }
 
-    /// Pins it in a directory of the BPF file system, where others find it. With `stays`, forwarding goes on without this process.
+    /// Pins the forwarding in a directory of the BPF file system, where other processes find it. With
+    /// `stays`, forwarding continues without this process.
     pub fn pin_in(&self, directory: &Path, stays: bool) -> Result<(), Error> {
         private_files::create_directories(directory)
             .map_err(|error| Error::from_call("mkdir", directory.display().to_string(), error))?;
@@ -187,7 +188,7 @@ impl PinnedForwarding {
         &self.counts
     }
 
-    /// Returns true if the forwarding goes on by itself.
+    /// Returns true if the forwarding continues by itself.
     pub fn is_attached(&self) -> bool {
         SIDE_NAMES.iter().all(|name| self.directory.join(name).exists())
     }
@@ -261,7 +262,7 @@ impl<'a> DirectionMaps<'a> {
         Ok(maps)
     }
 
-    /// Sets the exits, the mirrors first: the last exit gets the frame itself, the others clones.
+    /// Sets the exits, the mirrors first: the last exit gets the frame itself, the other exits get clones.
     fn set_exits(&self, netns: &NetNs, orders: &TapForwardingRules) -> Result<(), Error> {
         let peer = orders.sides[1 - self.direction];
         let mut index = 0;
@@ -315,7 +316,7 @@ impl<'a> DirectionMaps<'a> {
     }
 }
 
-/// First program at an interface, and the table through which a filter calls the others.
+/// First program at an interface, and the table through which a filter calls the other programs.
 struct TapEntry {
     program: BpfProgram,
     table: Option<BpfMap>,

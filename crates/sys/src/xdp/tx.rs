@@ -64,7 +64,7 @@ pub struct LivePace {
     /// Time without being on time after which it makes good hold-ups of `hold_up_ns` at once.
     pub catch_up_timeout_ns: u64,
     pub hold_up_ns: u64,
-    /// Tolerance: frames may follow those before them this much sooner than planned without counting as ahead.
+    /// Tolerance: frames may follow earlier frames this much sooner than planned without counting as ahead.
     pub tolerance_ns: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct LaneCounts {
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// Times at which the first and the last were made; 0 if none was.
+    /// Times at which the first and the last frame were made; 0 if none was made.
     pub first_ns: u64,
     pub last_ns: u64,
     pub late: u64,
@@ -167,7 +167,7 @@ impl LiveTx {
         self.runs.read_progress()
     }
 
-    /// Returns true if everything that was pushed has been made. It may still wait for the end of its batch.
+    /// Returns true if all pushed frames have been made. They may still wait for the end of their batch.
     pub fn is_drained(&self) -> bool {
         self.runs.is_drained()
     }
@@ -220,8 +220,8 @@ impl LiveTx {
         (0..BUCKET_COUNT).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
     }
 
-    /// Histogram of hand-overs: frames by how long after they were made their batch had been handed over for certain, and
-    /// the longest such time.
+    /// Histogram of hand-overs: how long after their making the batch of the frames was certainly handed
+    /// over, and the longest such time.
     pub fn hand_over_bounds(&self) -> (Vec<u64>, u64) {
         let bounds = (0..BUCKET_COUNT).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
         (bounds.collect(), self.control_field(control::BOUNDS_MAX))

@@ -23,7 +23,7 @@ pub(super) struct XskRing {
     size: u32,
 }
 
-/// Flag by which the kernel asks to be woken.
+/// Flag with which the kernel asks for a wake-up call.
 const NEED_WAKEUP: u32 = 1;
 
 impl XskRing {

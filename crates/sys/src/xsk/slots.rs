@@ -1,9 +1,9 @@
-//! The arithmetic of sending: which slots are free, which are on their way, what became of the frames.
+//! The bookkeeping of sending: which slots are free, which are in flight, and what happened to the frames.
 //!
-//! Without zero copy the kernel works through the ring inside our own call, in order, and stops at a frame that the
-//! interface dropped (a full queue, no carrier). It is done with that one, so it is entered once more, before those behind it:
-//! nothing is lost that way and the order stays. To know which it was, this keeps count of where the kernel is, because
-//! the counter in the ring is behind when nothing but drops happened.
+//! Without zero copy, the kernel processes the ring in order inside our own call, and stops at a frame that the interface
+//! dropped (a full queue, no carrier). The kernel does not try this frame again. So it is entered once more, before the later
+//! frames: no frame is lost and the order stays. To know which frame it was, this module tracks the kernel's position, because
+//! the counter in the ring is late when there were only drops.
 //!
 //! Invariant: a slot is written only while no completion is due for it.
 
@@ -64,12 +64,12 @@ impl SlotShape {
     }
 }
 
-/// A frame in the ring that the kernel has not come to.
+/// A frame in the ring that the kernel has not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PendingSlot {
     /// `None` if it was withdrawn.
     slot: Option<u32>,
-    /// Entries of it that the kernel has not come to.
+    /// Entries of the frame that the kernel has not reached.
     entries: u32,
 }
 
@@ -123,7 +123,7 @@ impl FrameSlots {
         if self.free.is_empty() || !self.has_room() {
             self.reap_slots();
         }
-        // Not taken from the list yet: the frame may be refused when it is committed.
+        // The slot is not taken from the list yet: the frame may be refused when it is committed.
         let slot = *self.free.last().filter(|_| self.has_room())?;
         let at = slot as usize * self.shape.slot_bytes();
         Some(self.memory.bytes_mut(at, self.shape.slot_bytes()))
@@ -155,7 +155,7 @@ impl FrameSlots {
         self.pending += 1;
     }
 
-    /// Shows the kernel the committed frames. Returns true if it has not come to all of them yet.
+    /// Shows the kernel the committed frames. Returns true if the kernel has not reached all of them yet.
     pub(super) fn publish_committed(&mut self) -> bool {
         self.tx.publish_produced(self.produced);
         self.record_reached_slot();
@@ -228,11 +228,12 @@ impl FrameSlots {
         last
     }
 
-    /// The kernel has stopped at a frame that the interface dropped: enters it again, before all others.
+    /// The kernel has stopped at a frame that the interface dropped: this enters the frame again,
+    /// before all other frames.
     pub(super) fn enter_again(&mut self) {
         let shown = self.record_reached_slot().and_then(|last| last.slot);
-        // If nothing but drops happened, the counter in the ring is behind (see the module). Then the next frame
-        // in order is the one at which the kernel stopped.
+        // If there were only drops, the counter in the ring is late (see the module). Then the kernel stopped
+        // at the next frame in order.
         let Some(slot) = shown.or_else(|| self.forward_next_slot()) else { return };
         let entries = self.entries_of(slot);
         self.shift_pending_entries(entries);
@@ -253,29 +254,29 @@ impl FrameSlots {
         None
     }
 
-    /// Moves the entries that the kernel has not come to up by some. It looks at them in our calls only.
+    /// Moves up the entries that the kernel has not reached. The kernel reads them only in our calls.
     fn shift_pending_entries(&mut self, by: u32) {
         let waiting = self.produced.wrapping_sub(self.reached);
-        // From the last entry down, because the two ranges overlap.
+        // The loop runs from the last entry down, because the two ranges overlap.
         for entry in (0..waiting).rev() {
             let from = self.reached.wrapping_add(entry);
             let mut moved = [0; 16];
             moved.copy_from_slice(self.tx.entry(from));
             self.tx.entry_mut(from.wrapping_add(by)).copy_from_slice(&moved);
         }
-        // Shown at once, because the counter and the moved entries belong together.
+        // The new position is shown at once, because the counter and the moved entries belong together.
         self.produced = self.produced.wrapping_add(by);
         self.tx.publish_produced(self.produced);
     }
 
-    /// Takes back slots that the kernel is done with.
+    /// Takes back slots that the kernel has finished.
     pub(super) fn reap_slots(&mut self) {
         self.record_reached_slot();
         let produced = self.done.produced_count();
         while self.consumed != produced {
             let address = self.done.entry_address(self.consumed);
             self.consumed = self.consumed.wrapping_add(1);
-            // Pieces of a frame lie in one slot, so the division finds it from any of them.
+            // Pieces of a frame lie in one slot, so the division finds the slot from any piece.
             let Ok(slot) = u32::try_from(address / self.shape.slot_bytes() as u64) else { continue };
             // A completion that is not expected must not free a slot: its frame may still be on its way.
             let Some(due) = self.due.get_mut(slot as usize).filter(|due| **due > 0) else { continue };
@@ -291,14 +292,15 @@ impl FrameSlots {
         self.done.publish_consumed(self.consumed);
     }
 
-    /// Withdraws the frames that the kernel has not come to, counts them as refused and returns their number. Those on
-    /// their way stay pending.
+    /// Withdraws the frames that the kernel has not reached, counts them as refused and returns their number.
+    /// Frames in flight stay pending.
     pub(super) fn withdraw_unreached(&mut self) -> usize {
         self.reap_slots();
         let mut at = self.reached;
         let mut withdrawn = 0;
         for index in 0..self.waiting.len() {
-            // A frame of which the kernel has taken the first pieces stays: it waits for the rest.
+            // If the kernel has taken the first pieces of a frame, the frame stays: the kernel waits
+            // for the other pieces.
             let PendingSlot { slot, entries } = self.waiting[index];
             if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
                 self.invalidate_entries(at, entries);

@@ -33,7 +33,7 @@ const ADDRESS_ENTRY_BYTES: usize = 8;
 const AF_XDP_FAMILY: u16 = 44;
 const _: () = assert!(AF_XDP_FAMILY as i32 == libc::AF_XDP);
 
-/// Way in which frames leave our memory.
+/// How frames leave our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMode {
     /// The driver fetches them.
@@ -70,7 +70,7 @@ pub struct XskTx {
     socket: OwnedFd,
     mode: CopyMode,
     object: String,
-    /// Fill ring, kept for the driver, which takes from it what its receive queue needs.
+    /// Fill ring, kept for the driver: the driver takes the chunks for its receive queue from it.
     _fill: XskRing,
 }
 
@@ -95,8 +95,8 @@ fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
 }
 
 impl XskTx {
-    /// Opens one on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the frames. A queue that
-    /// another socket has just left is waited for.
+    /// Opens one on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the
+    /// frames. If another socket has just left the queue, the call waits for it.
     pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
@@ -152,7 +152,7 @@ impl XskTx {
         }
         fill.publish_produced(lent);
         if set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
-            // As much as the kernel allows: a smaller buffer only means fewer frames in each call.
+            // The buffer is as large as the kernel allows: a smaller one only means fewer frames in each call.
             best_effort(set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
         // The kernel takes no more rings once the socket is bound.
@@ -164,7 +164,7 @@ impl XskTx {
         Ok(Self { slots, socket, mode, object: name.to_owned(), _fill: fill })
     }
 
-    /// Way in which frames leave our memory.
+    /// How frames leave our memory.
     pub fn mode(&self) -> CopyMode {
         self.mode
     }
@@ -180,26 +180,28 @@ impl XskTx {
         self.slots.commit_frame(len);
     }
 
-    /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
-    /// rest stays pending. An error (interface down or gone) leaves everything pending.
+    /// Makes the kernel send the committed frames, without waiting, and takes back finished slots. A full queue is no
+    /// error: the remaining frames stay pending. After an error (interface down or gone) all frames stay pending.
     pub fn kick_kernel(&mut self) -> Result<(), Error> {
         for _ in 0..MAX_CALLS_PER_KICK {
             if !self.slots.publish_committed() || (self.mode == CopyMode::ZeroCopy && !self.needs_wakeup()) {
                 break;
             }
-            // Progress is what decides whether another call is worth making.
+            // Only progress shows whether another call is useful.
             let before = self.slots.kernel_position();
             let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
             match sent {
                 Ok(_) => {}
-                // Either the kernel's budget for one call is used up, and the next call goes on; or it waits for memory or the driver.
+                // Either the kernel's budget for one call is used up, and the next call continues; or the
+                // kernel waits for memory or the driver.
                 Err(Errno::AGAIN) if self.mode == CopyMode::Copy => {
                     self.slots.reap_slots();
                     if self.slots.kernel_position() == before {
                         break;
                     }
                 }
-                // The interface dropped the frame that the kernel came to, and the kernel is done with it (slots.rs).
+                // The interface dropped the frame at which the kernel stopped, and the kernel will not
+                // try it again (slots.rs).
                 Err(Errno::BUSY) if self.mode == CopyMode::Copy => {
                     self.slots.enter_again();
                     break;
@@ -211,7 +213,7 @@ impl XskTx {
                     return Err(Error::from_call("sendto", self.object.clone(), errno));
                 }
             }
-            // The call only wakes the driver, which goes on by itself.
+            // The call only wakes the driver, which then continues by itself.
             if self.mode == CopyMode::ZeroCopy {
                 break;
             }
@@ -224,7 +226,7 @@ impl XskTx {
         self.slots.kernel_sleeps()
     }
 
-    /// Takes back slots the kernel is done with, without entering the kernel.
+    /// Takes back slots that the kernel has finished, without a system call.
     pub fn reap_slots(&mut self) {
         self.slots.reap_slots();
     }
@@ -244,7 +246,8 @@ impl XskTx {
         self.slots.counts
     }
 
-    /// Entries that the kernel found faulty, without those that were voided on purpose: none, unless something is wrong here.
+    /// Entries that the kernel found faulty, without entries that were voided on purpose: normally zero; any
+    /// other value is a bug.
     pub fn faulty_entries(&self) -> u64 {
         let none = libc::xdp_statistics {
             rx_dropped: 0,
@@ -333,7 +336,7 @@ fn bind_queue(
     name: &str,
 ) -> Result<(), Error> {
     let in_pieces = shape.pieces > 1;
-    // With this flag the kernel says when it needs a call, so most calls can be left out.
+    // With this flag the kernel shows when it needs a call, so most calls can be omitted.
     let mut flags = libc::XDP_USE_NEED_WAKEUP;
     flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
     flags |= if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };

@@ -37,7 +37,7 @@ pub enum Error {
     Panicked(usize),
 }
 
-/// Report of what a device did.
+/// Report of a device's actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
     /// Truth by port of arrival and key.
@@ -110,7 +110,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // A destructor cannot report a panic; the thread has ended, which is what matters here.
+            // A destructor cannot report a panic; here it only matters that the thread has ended.
             drop(thread.join());
         }
     }
@@ -146,11 +146,12 @@ impl Side {
     }
 
     fn forward_until_stopped(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
-        // Best effort: without it delayed frames leave some 50 us later.
+        // An error is ignored: delayed frames then leave some 50 us later.
         drop(clock::tighten_timer_slack());
         let mut last = None;
         let unread = loop {
-            // Counted once: frames that arrive after the stop are not awaited, so a steady stream cannot delay the end.
+            // The number is read once: frames that arrive after the stop are not awaited, so a steady stream
+            // cannot delay the end.
             if last.is_none() && stop.load(Ordering::Acquire) {
                 last = Some(LastFrames::in_ring(&mut self.rx)?);
             }
@@ -167,13 +168,13 @@ impl Side {
         let out = &mut self.out;
         // The plan may still hold frames back. They leave now, so the truth has no frame without a fate.
         let truths = impairer.into_witness(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
-        // Before the losses are counted: frames that are still pending count as lost.
+        // This comes before the losses are counted: frames that are still pending count as lost.
         self.out.drain_rings()?;
         let own_losses = self.out.count_losses() + self.rx.read_stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })
     }
 
-    /// Forwards frames that are at hand, and those that are due now. Returns how many came.
+    /// Forwards the available frames, and the delayed frames that are due now. Returns how many came.
     fn forward_batch(
         &mut self,
         impairer: &mut FrameImpairer<KeyTruths>,
@@ -241,7 +242,7 @@ impl OutgoingRings {
                     slot[..frame.len()].copy_from_slice(frame);
                     ring.commit_frame(frame.len());
                 }
-                // A frame that fits no slot, or whose ring stays full, is a loss of the device itself.
+                // If a frame fits no slot, or its ring stays full, the frame is a loss of the device itself.
                 _ => self.losses += 1,
             }
         }

@@ -12,10 +12,10 @@ const LENGTH: usize = 60;
 const FORWARDING_TIMEOUT_NS: u64 = 10_000_000_000;
 const READY_FRAME_INTERVAL_NS: u64 = 2_000_000;
 
-/// Returns when frames from the first port reach all others, and frames from all others reach the first.
+/// Returns when frames from the first port reach all other ports, and frames from these reach the first.
 pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
     let Some((first, others)) = ports.split_first() else { return Ok(()) };
-    // A bridge port forwards to all ports or to none. So pairs with the first port stand for all pairs.
+    // A bridge port forwards to all ports or to none. So pairs with the first port represent all pairs.
     for other in others {
         await_arrival(first, other)?;
         await_arrival(other, first)?;
@@ -33,8 +33,8 @@ fn await_arrival(from: &LabPort, to: &LabPort) -> Result<(), Error> {
         if let Some(slot) = tx.next_slot() {
             slot[..LENGTH].fill(0);
             slot[..6].fill(0xff);
-            // A broadcast from a locally administered address: the bridge floods it, and learns the address of no
-            // port.
+            // A broadcast from a locally administered address: the bridge floods it, and learns the
+            // address of no port.
             slot[6] = 0x02;
             slot[12..14].copy_from_slice(&READY_FRAME_ETHERTYPE);
             tx.commit_frame(LENGTH);

@@ -114,7 +114,7 @@ fn decode_op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
         1 => match insn.code {
             // BPF_MSH: tcpdump skips the options of an IPv4 header with it.
             0xb1 => BpfOperation::LoadHeaderLength(k),
-            // The codes of LDX are those of LD plus one.
+            // The codes of LDX are the codes of LD plus one.
             code => BpfOperation::Set(BpfRegister::X, decode_value(code & !1, k)?),
         },
         // A store has neither a size nor a mode, so every other code of its class is invalid.

@@ -71,8 +71,8 @@ pub(super) mod jump {
 impl EbpfInsn {
     /// Encodes the instruction as the kernel takes it on this machine.
     pub fn to_bytes(self) -> [u8; 8] {
-        // The kernel declares the two registers as bit fields of one byte, whose order follows the byte order of the
-        // machine.
+        // The kernel declares the two registers as bit fields of one byte; their order follows the byte order
+        // of the machine.
         let registers =
             if cfg!(target_endian = "big") { self.dst << 4 | self.src } else { self.src << 4 | self.dst };
         let [off0, off1] = self.off.to_ne_bytes();

@@ -53,7 +53,7 @@ impl BpfMachine {
             BpfOperation::Set(register, value) => {
                 *self.register_mut(register) = self.resolve_value(value, full_len);
             }
-            // In bounds: `decode_program` refuses cells beyond the memory.
+            // The index is in bounds: `decode_program` refuses cells beyond the memory.
             BpfOperation::Store(register, cell) => self.memory[cell] = *self.register_mut(register),
             BpfOperation::Alu(alu, operand) => {
                 self.a = self.compute_alu(alu, self.resolve_operand(operand))?;

@@ -1,10 +1,10 @@
 //! Translates a filter into eBPF.
 //!
-//! Each operation becomes a few instructions that end with the same A, X and memory as [`super::run`] does, or a jump
-//! to the ending for frames that do not pass. Before each load the packet pointer is compared with the end of the
-//! frame, which is both libpcap's rule and what the kernel's verifier wants to see; an index is bounded before it is
-//! added, because the verifier follows packet pointers for 65535 bytes only. Code that cannot be reached is left out:
-//! the verifier refuses it.
+//! Each operation becomes a few instructions that end with the same A, X and memory as [`super::run`] does,
+//! or a jump to the ending for frames that do not pass. Before each load, the packet pointer is compared with
+//! the end of the frame: both libpcap and the kernel's verifier require this. An index is bounded before it
+//! is added, because the verifier follows packet pointers for 65535 bytes only. Code that cannot be reached
+//! is left out: the verifier refuses it.
 
 use super::decode::{
     AluOperation, BpfOperation, BpfRegister, JumpCondition, LoadWidth, SecondOperand, ValueSource,
@@ -38,13 +38,12 @@ pub(super) fn translate_program(
     let mut starts = vec![0; ops.len()];
     let mut flow = NextOperation::On;
     for (at, op) in ops.iter().enumerate() {
-        // Jumps go forward only, so by now every jump to this operation has been seen.
+        // Jumps only go forward, so by now every jump to this operation has been seen.
         if flow == NextOperation::On || code.wanted[at] {
             starts[at] = code.insns.len();
             flow = code.emit_op(at, *op);
         }
     }
-    // The endings come last, so that jumps to them go forward like all others.
     // The endings come last, so that jumps to them go forward, too.
     let on_match = code.emit_ending(CodeLabel::Match, endings.on_match);
     let on_mismatch = code.emit_ending(CodeLabel::Mismatch, endings.on_mismatch);
@@ -57,7 +56,7 @@ pub(super) fn translate_program(
 
 struct TranslatedCode {
     insns: Vec<EbpfInsn>,
-    /// Instructions whose offset is still to be filled in.
+    /// Instructions with an offset that is filled in later.
     jumps: Vec<(usize, CodeLabel)>,
     /// Operations that are jumped to.
     wanted: Vec<bool>,
@@ -70,8 +69,8 @@ impl TranslatedCode {
         self.emit(EbpfInsn::load(0, END, CONTEXT, 4));
         self.emit(EbpfInsn::alu(alu::MOV, A, 0));
         self.emit(EbpfInsn::alu(alu::MOV, X, 0));
-        // Cells that are read start at zero, as in libpcap; the verifier refuses reads of a stack that was never written. Those
-        // that are not read cost nothing.
+        // Cells that are read start at zero, as in libpcap; the verifier refuses reads of an unwritten stack.
+        // Cells that are never read cost nothing.
         for cell in 0..SCRATCH_WORDS {
             if ops
                 .iter()
@@ -123,7 +122,8 @@ impl TranslatedCode {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
         self.emit(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
-        // Compared as 64 bits: the verifier must learn a bound of the whole register before it is added to a pointer.
+        // The comparison uses 64 bits: the verifier must learn a bound of the whole register before it is
+        // added to a pointer.
         self.emit_jump(
             EbpfInsn::jump_if_wide(jump::GT, SCRATCH, MAX_FRAME_OFFSET - end),
             CodeLabel::Mismatch,
@@ -145,8 +145,8 @@ impl TranslatedCode {
 
     /// Reads the field that ends `end` bytes behind the pointer in the scratch register.
     fn emit_checked_load(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
-        // The end of the field is compared, not its start: from that comparison the verifier knows that the bytes before the
-        // pointer may be read, which is why the loads go backwards.
+        // The end of the field is compared, not its start: from this comparison the verifier knows that the
+        // bytes before the pointer may be read. So the loads go backwards.
         self.emit(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
         self.emit_jump(EbpfInsn::jump_if_greater(SCRATCH, END), CodeLabel::Mismatch);
         self.emit(match width {

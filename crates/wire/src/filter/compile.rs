@@ -75,7 +75,7 @@ impl FilterCode {
             FilterBase::Frame => 0,
             FilterBase::Vlan => {
                 self.emit(BPF_LOAD_HALF, 0, 0, ETHERTYPE_OFFSET);
-                // To the next condition over the rejection, or into it.
+                // The jump leads to the next condition over the rejection, or into the rejection.
                 self.emit_tag_check(1, 0);
                 self.emit(BPF_RETURN, 0, 0, 0);
                 ETHERTYPE_OFFSET + 2
@@ -95,13 +95,14 @@ impl FilterCode {
     fn emit_type_search(&mut self) {
         /// Instructions of one step over a tag.
         const TAG_STEP_INSTRUCTIONS: u8 = 7;
-        // X stays as it is between conditions, so the first search serves all of them.
+        // X does not change between conditions, so the first search serves all of them.
         if std::mem::replace(&mut self.is_found, true) {
             return;
         }
         self.emit(BPF_LOAD_X_IMMEDIATE, 0, 0, ETHERTYPE_OFFSET);
         for tag in 0..MAX_TAGS {
-            // Without a tag here, X is final: jump over the rest of this step and over all later ones, 52 instructions at most.
+            // Without a tag here, X is final: the program jumps over the remaining part of this step and over
+            // all later steps, at most 52 instructions.
             let left = MAX_TAGS - 1 - tag;
             self.emit(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
             self.emit_tag_check(0, 3 + left * TAG_STEP_INSTRUCTIONS);
@@ -136,7 +137,7 @@ impl FilterCode {
         self.emit_load(BYTE_LOAD, first + bytes - 1, is_indexed);
         let found = if condition.negate { ConditionExit::Reject } else { ConditionExit::Next };
         let otherwise = if condition.negate { ConditionExit::Next } else { ConditionExit::Reject };
-        // The widest loads that fit. Parts of which no bit counts are not loaded at all.
+        // The widest loads that fit are used. Parts without a relevant bit are not loaded at all.
         let mut jumps = Vec::new();
         let mut at = 0;
         while at < bytes {

@@ -5,8 +5,8 @@ use crate::pattern::keyed_mix;
 
 const MAX_VLAN_TAGS: usize = 4;
 
-/// The hash of a frame without FCS. It leaves out MAC addresses, VLAN tags, padding of zeros, and what routers change in
-/// every packet: traffic class, hop limit, flow label and IPv4's header checksum.
+/// The hash of a frame without FCS. It leaves out MAC addresses, VLAN tags, padding of zeros, and the fields
+/// that routers change in every packet: traffic class, hop limit, flow label and IPv4's header checksum.
 pub fn content_hash(frame: &[u8]) -> u64 {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {
@@ -19,8 +19,8 @@ pub fn content_hash(frame: &[u8]) -> u64 {
     // Short frames are padded with zeros on the wire, and some devices add or strip them. Zeros at the end of the payload go
     // with them: two frames that differ only there are one content.
     let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    // Offsets from the EtherType on. IPv4: type of service, TTL, header checksum. IPv6: traffic class and flow label, hop
-    // limit.
+    // Offsets from the EtherType on. IPv4: type of service, TTL, header checksum. IPv6: traffic class and
+    // flow label, hop limit.
     let changing: &[usize] = match word_at(content, 0) {
         Some(0x0800) => &[3, 10, 12, 13],
         Some(0x86dd) => &[2, 3, 4, 5, 9],

@@ -140,7 +140,7 @@ fn find_ipv6(frame: &[u8], at: usize) -> Option<FoundIp> {
     Some(FoundIp { ip, carried })
 }
 
-/// Walks to the header behind the extensions, the first of which is `next`.
+/// Walks to the header after the extensions; `next` is the first extension.
 fn skip_extensions(
     frame: &[u8],
     mut next: u8,
@@ -150,7 +150,7 @@ fn skip_extensions(
 ) -> Option<CarriedPacket> {
     let mut is_first = true;
     for _ in 0..MAX_EXTENSIONS {
-        // Even the shortest header that may come here has more than four bytes.
+        // Even the shortest header that is possible here has more than four bytes.
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
         let taken = match next {
             // Hop by hop, routing, destination options. With segments left, the header has the address of the next stop, and
@@ -168,7 +168,7 @@ fn skip_extensions(
             }
             protocol => return Some(CarriedPacket { protocol, at, end, is_first }),
         };
-        // Behind the header of a later fragment is a piece of the payload, no header.
+        // After the header of a later fragment comes a piece of the payload, no header.
         if !is_first {
             return None;
         }

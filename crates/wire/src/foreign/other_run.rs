@@ -1,8 +1,8 @@
-//! Distinguishes frames of other runs from frames of this run whose tag was damaged.
+//! Distinguishes frames of other runs from frames of this run with a damaged tag.
 //!
-//! A frame of a known run carries a mark made with that run's key. A frame of an unknown run has a full tag that was sent
-//! before this run began and whose check fits the payload in front of it. Damage that makes a frame of this run look
-//! like that would have to hit the send time and nothing else.
+//! A frame of a known run carries a mark made with that run's key. A frame of an unknown run has a full tag
+//! with a send time before this run began, and its check fits the payload before it. For a damaged frame of
+//! this run to look like that, the damage would have to change only the send time.
 
 use super::{TagPlace, verify_payload};
 use crate::tag::{self, FoundTag, TagForm, TagKey};
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 /// The run that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherRun {
-    /// The one whose key is at this place of the known keys.
+    /// The run that has its key at this place of the known keys.
     Known(usize),
     /// An unknown run.
     Unknown,

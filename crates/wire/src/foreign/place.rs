@@ -11,7 +11,7 @@ pub struct TagPlace {
     /// Offset of the tag.
     at: usize,
     form: TagForm,
-    /// One's-complement sum of the payload in front of the tag.
+    /// One's-complement sum of the payload before the tag.
     payload_sum: u16,
     check: Option<TransportChecksum>,
 }
@@ -35,7 +35,7 @@ impl TagPlace {
         if layers.ip?.is_fragment || !transport.has_free_payload(frame) {
             return None;
         }
-        // UDP has a length of its own; where it is not IP's, the receiver would look in the wrong place.
+        // UDP has its own length; if it differs from IP's, the receiver would look in the wrong place.
         if transport.protocol == 17
             && word_at(frame, transport.at + 4).map(usize::from) != Some(payload.len() + 8)
         {
@@ -83,8 +83,8 @@ impl TagPlace {
 pub fn verify_payload(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
     let Some(place) = TagPlace::from_frame(frame) else {
-        // Behind unknown headers, such as those of a tunnel, the payload cannot be found. A full tag that names one of our
-        // streams is hardly there by chance; a short one may be.
+        // After unknown headers, such as those of a tunnel, the payload cannot be found. A full tag of one of
+        // our streams is hardly there by chance; a short tag may be.
         let is_ip = PacketLayers::from_frame(frame).is_some_and(|layers| layers.ip.is_some());
         return (is_full && !is_ip).then_some(FrameComparison::Altered);
     };

@@ -30,7 +30,7 @@ pub enum VlanEdit {
     Set(u16),
 }
 
-/// Addresses of one network become those of another of the same size, host bits kept.
+/// Addresses of one network become addresses of another network of the same size; host bits are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressMap {
     from: IpAddr,
@@ -67,7 +67,7 @@ impl FrameRewrite {
         if !self.addresses.is_empty() {
             self.move_addresses(frame);
         }
-        // Last, because a tag moves the headers behind it.
+        // The tag comes last, because it moves the headers after it.
         if let Some(edit) = self.vlan {
             edit.edit_tags(frame);
         }
@@ -88,7 +88,8 @@ impl FrameRewrite {
                 continue;
             }
             frame[at..at + len].copy_from_slice(&new[..len]);
-            // Two checksums cover an address: that of the IPv4 header, and that of the transport by its pseudo-header.
+            // Two checksums cover an address: that of the IPv4 header, and that of the
+            // transport with its pseudo-header.
             if !ip.is_v6 {
                 correct_checksum(frame, ip.at + 10, &old[..len], &new[..len], false, false);
             }
@@ -170,7 +171,7 @@ fn left_aligned(address: IpAddr) -> u128 {
 impl AddressMap {
     /// Moves an address (4 or 16 bytes) if it is in the network, and reports whether it is.
     fn map_address(&self, address: &mut [u8]) -> bool {
-        // Both families as 128 bits from the left: a prefix then means the same in each.
+        // Both families become 128 bits from the left: a prefix then has the same meaning in each.
         let from = left_aligned(self.from);
         let to = left_aligned(self.to);
         let len = if self.from.is_ipv4() { 4 } else { 16 };

@@ -1,16 +1,17 @@
-//! Divides a frame that stands for several packets into the packets that its sender left to a network card (TCP and UDP segmentation).
+//! Splits a frame that represents several packets: its sender left the division to a network card (TCP and UDP segmentation).
 
 use super::{IpLayer, PacketLayers, TransportLayer, complete_checksum};
 use crate::checksum::{ChecksumSum, ones_complement_sum};
 
 const TCP_PROTOCOL: u8 = 6;
 const UDP_PROTOCOL: u8 = 17;
-/// Flags of TCP that only the last packet keeps, FIN and PSH, and the one that only the first keeps, CWR (RFC 3168, section 6.1.2).
+/// Flags of TCP that only the last packet keeps, FIN and PSH, and the flag that only the first keeps, CWR
+/// (RFC 3168, section 6.1.2).
 const LAST_SEGMENT_TCP_FLAGS: u8 = 0x09;
 const FIRST_SEGMENT_TCP_FLAGS: u8 = 0x80;
 
-/// Gives `sink` the packets of a frame whose payload is to be cut every `segment_bytes`, with lengths, sequence numbers and checksums of their
-/// own. Returns false, having given nothing, if the frame has no whole TCP or UDP header at `transport_at`: it may be a tunnel's, or cut.
+/// Cuts the payload of a frame every `segment_bytes` and gives the packets to `sink`, each with its own length, sequence number and checksum.
+/// If the frame has no whole TCP or UDP header at `transport_at` (a tunnel, or a truncated frame), it gives nothing and returns false.
 pub fn split_merged(
     frame: &[u8],
     segment_bytes: u16,
@@ -61,7 +62,7 @@ fn write_ip_length(packet: &mut [u8], ip: &IpLayer, number: usize) {
         return;
     }
     write_u16(packet, ip.at + 2, behind);
-    // Each packet has an identification of its own, as the kernel's segments have.
+    // Each packet has a separate identification, as the kernel's segments have.
     let first = u16::from_be_bytes([packet[ip.at + 4], packet[ip.at + 5]]);
     write_u16(packet, ip.at + 4, usize::from(first) + number);
     let header = ip.at..ip.at + usize::from(packet[ip.at] & 0x0f) * 4;
@@ -70,7 +71,7 @@ fn write_ip_length(packet: &mut [u8], ip: &IpLayer, number: usize) {
     packet[ip.at + 10..ip.at + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The TCP header of a packet whose payload begins this many bytes after that of the first.
+/// The TCP header of a packet with a payload that begins this many bytes after that of the first.
 fn update_tcp_header(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool) {
     if let Some(sequence) = tcp.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
         // A frame has less than 64 KiB, so `before` fits.

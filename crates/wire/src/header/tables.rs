@@ -1,4 +1,4 @@
-//! The tables of fields. Offsets and widths are those of the standards named; names and defaults are OTG's.
+//! The tables of fields. Offsets and widths follow the named standards; names and defaults are OTG's.
 
 use super::AbsentValue::{Computed as Auto, Nothing, Value};
 use super::ComputedField::{

@@ -61,7 +61,8 @@ impl ClassicFile {
         else {
             return Ok(CaptureElement::More(PACKET_HEADER));
         };
-        // A length that no writer uses is damage. Believing it would skip the rest of the file, or ask for 4 GiB of memory.
+        // If no writer uses such a length, the file is damaged. Trusting the length would skip the rest of
+        // the file, or allocate 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
             used.filter(|used| *used <= MAX_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;

@@ -78,7 +78,7 @@ impl PcapngSection {
 
     pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         let Some(kind) = self.order.read_u32(input, 0) else { return Ok(CaptureElement::More(8)) };
-        // Before the length is read: a new section may have the other byte order.
+        // This comes before the length is read: a new section may have the other byte order.
         if kind == SECTION_HEADER_BLOCK {
             return self.read_section(input);
         }
@@ -196,15 +196,15 @@ impl PcapngSection {
         self.order.read_u32(body, at).ok_or(CaptureDamage::Length(body.len() as u64))
     }
 
-    /// Reads a simple packet, which has only its length on the wire: it belongs to the first interface, whose snap
-    /// length limits its bytes.
+    /// Reads a simple packet, which has only its length on the wire: it belongs to the first interface, and
+    /// that interface's snap length limits its bytes.
     fn read_simple_packet<'a>(
         &self,
         full_len: u32,
         rest: &'a [u8],
     ) -> Result<CaptureRecord<'a>, CaptureDamage> {
         let interface = self.interface_at(0)?;
-        // A snap length of 0 means that nothing was cut.
+        // A snap length of 0 means that no packet was truncated.
         let kept = if interface.snap_len == 0 { full_len } else { full_len.min(interface.snap_len) };
         // The block is padded, so its body may be longer than the packet, and a damaged one is shorter.
         let kept = usize::try_from(kept).map_or(rest.len(), |kept| kept.min(rest.len()));

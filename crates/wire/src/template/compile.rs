@@ -10,8 +10,9 @@ use crate::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKi
 use crate::pattern::FieldPattern;
 use packetrig_units::{FrameSize, clamp_to_u32};
 
-/// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The outermost one's is not
-/// part of a frame as the kernel sees it; an inner one's is, and the inner packet ends in front of it.
+/// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The FCS of the
+/// outermost header is not part of a frame as the kernel sees it. The FCS of an inner header is, and the
+/// inner packet ends before it.
 const INNER_FCS_BYTES: usize = 4;
 /// Values of OTG for a type or protocol when no defined header follows.
 const NO_ETHER_TYPE: u128 = 0xffff;
@@ -40,7 +41,7 @@ impl FrameTemplate {
                 smallest: spec.size.min_size().bytes(),
             });
         }
-        // The fill of the longest frame: that of a shorter one is its beginning.
+        // The fill of the longest frame: the fill of a shorter frame is its beginning.
         let fill = spec.payload.fill_bytes(spec.size.max_size().kernel_len() - header_len);
         let prefix_sums = prefix_sums(&fill);
         let hop_limit = if spec.routed { outer_hop_limit(&spec.headers) } else { None };
@@ -82,8 +83,8 @@ fn outer_hop_limit(headers: &[PacketHeader]) -> Option<usize> {
 
 /// Folded sums of the first 0, 1, 2 … bytes.
 fn prefix_sums(fill: &[u8]) -> Vec<u16> {
-    // Folded at every step, so each entry is 16 bits. After an odd number of bytes the last word is half full: its sum is made
-    // anew from the one before, and the next step starts from there too.
+    // The sum is folded at every step, so each entry is 16 bits. After an odd number of bytes the last word is half full: its
+    // sum is computed again from the entry before, and the next step also starts from there.
     let mut sums = Vec::with_capacity(fill.len() + 1);
     let mut even = 0u16;
     sums.push(0);
@@ -132,7 +133,7 @@ impl TemplateLayout {
             kind @ (HeaderKind::Ipv4 | HeaderKind::Ipv6) => self.ip = Some((kind, place.at)),
             _ => {}
         }
-        // Fields beyond the header's own length are those of a part that it lacks, such as the checksum of GRE.
+        // Fields beyond the header's own length belong to a part that the header lacks, such as the checksum of GRE.
         for field in header.kind().fields() {
             if (field.at + field.bits) as usize <= (header.len() - header.trailing_bytes().len()) * 8 {
                 self.place_field(&place, field);
@@ -219,7 +220,7 @@ impl TemplateLayout {
 
     fn pseudo_header(&self, kind: HeaderKind) -> Option<PseudoHeader> {
         let protocol = kind.ip_protocol()?;
-        // The innermost IP header so far is the one that carries this header.
+        // The innermost IP header so far carries this header.
         self.ip.map(|(ip, at)| match ip {
             HeaderKind::Ipv6 => PseudoHeader { addresses: at + 8, len: 32, protocol },
             _ => PseudoHeader { addresses: at + 12, len: 8, protocol },

@@ -1,5 +1,5 @@
 //! The frames of a template of one size, taken apart: the constant bytes, the varying fields, and the constant part of each
-//! checksum. For senders that build frames where the code of this crate does not run, such as in a BPF program.
+//! checksum. This is for senders that build frames without the code of this crate, such as in a BPF program.
 //!
 //! Invariant: filling the parts in gives the bytes of [`FrameTemplate::render_frame`].
 
@@ -20,7 +20,7 @@ pub struct VaryingField {
     pub checks: Vec<usize>,
 }
 
-/// A checksum, before what varies is added.
+/// A checksum, before the varying fields are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenChecksum {
     /// Offset in the frame.
@@ -47,7 +47,7 @@ pub struct TemplateParts {
     /// The form of tag it ends in.
     pub tag: Option<TagForm>,
     pub fields: Vec<VaryingField>,
-    /// Checksums in the order in which they are to be computed.
+    /// Checksums in the order in which the sender must compute them.
     pub checks: Vec<OpenChecksum>,
 }
 
@@ -58,7 +58,8 @@ impl FrameTemplate {
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
         let mut tail = [0; TagForm::MAX_TAG_BYTES];
         let tag_len = self.render_tag(0, size, stamp, &mut tail).len();
-        // By the bytes written: a stream with a large number has no short tag, whatever the size allows.
+        // The number of written bytes decides: a stream with a large number has no short tag,
+        // whatever the size allows.
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
         // Varying bytes count as zero in all sums below: adding their value later gives the sum of the whole.
         clear_what_varies(tag, &mut tail);
@@ -77,7 +78,7 @@ impl FrameTemplate {
             at: vary.at,
             bits: vary.bits,
             pattern: vary.pattern.clone(),
-            // Checksums cover whole fields, so the first byte stands for all.
+            // Checksums cover whole fields, so the first byte represents all of them.
             checks: self.covering_checksums(vary.at as usize / 8),
         });
         let fields = fields.collect();

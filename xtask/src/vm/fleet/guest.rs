@@ -1,6 +1,7 @@
 //! A guest that is a node: its console, and its end.
 //!
-//! Invariant: a guest that is dropped is told to switch off, and waited for; one that does not is ended by its own limit.
+//! Invariant: a dropped guest gets a request to switch off, and the caller waits for it; a guest that does
+//! not end is ended by its own limit.
 
 use super::judge::GuestClockReading;
 use anyhow::{Context, Result, ensure};
@@ -14,7 +15,7 @@ use std::time::Duration;
 const NODE_SCRIPT: &str = include_str!("node.sh");
 /// Seconds until a guest switches itself off.
 const GUEST_TIME_LIMIT_S: &str = "420";
-/// Questions of which the quickest answer counts.
+/// Number of questions; the quickest answer counts.
 const CLOCK_QUESTIONS: u64 = 8;
 const GUEST_ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 const GUEST_END_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +32,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Boots node `number`; `end` is what plugs in its end of the cable.
+    /// Boots node `number`; `end` plugs in its end of the cable.
     pub(super) fn boot(name: &'static str, number: u8, end: [&str; 2], program: &Path) -> Result<Self> {
         let own = std::env::current_exe().context("we have no path")?;
         let number = number.to_string();
@@ -103,7 +104,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Only after a failure is there still somebody to tell.
+        // Only a failed run is reported to the user.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) && self.send_line("end").is_ok() {
             while self.lines.recv_timeout(GUEST_END_TIMEOUT).is_ok() {}
         }

@@ -1,7 +1,8 @@
-//! Whether a report of two guests is right about their clocks: compared with what their consoles said.
+//! Checks whether a report of two guests is right about their clocks: it is compared with the
+//! output of their consoles.
 //!
-//! Asking over a console is slow, but it owes nothing to the program: whatever the delays, the guest read its clock between
-//! the question and the answer. So one [`GuestClockReading`] bounds the offset from both sides.
+//! Asking over a console is slow, but independent of the program: whatever the delays, the guest read its
+//! clock between the question and the answer. So one [`GuestClockReading`] bounds the offset from both sides.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -40,7 +41,7 @@ pub(super) fn incomplete(report: &Value) -> Option<String> {
     (outcome["state"] != "complete").then(|| outcome.to_string())
 }
 
-/// Checks a complete report; gives back what it found, to be shown.
+/// Checks a complete report; returns its findings for display.
 pub(super) fn judge(report: &Value, witnesses: &[NodeClockReadings], frames: u64) -> Result<Vec<String>> {
     let mut told = Vec::new();
     for witness in witnesses {
@@ -62,7 +63,7 @@ fn clock_of(clock: &Value, witness: &NodeClockReadings) -> Result<String> {
         offset.abs() > bound,
         "the guests booted after us, yet the report says that their clocks equal ours"
     );
-    // The clocks may have run apart between the looks: the offset at T lies between both.
+    // The clocks may have drifted between the looks: the offset at T lies between both.
     let (looks, mut sides) = ([witness.before, witness.after], (i128::MAX, i128::MIN));
     for (least, most) in looks.map(GuestClockReading::offset) {
         sides = (sides.0.min(least), sides.1.max(most));

@@ -58,7 +58,8 @@ impl NodeDescriber {
         let identity = self.identity.clone();
         match ClockState::read_current() {
             Ok(state) => ClockFacts {
-                // adjtimex(2) says that the clock is synchronised, but not by what; without other knowledge it is NTP.
+                // adjtimex(2) reports that the clock is synchronised, but not with which source. Without
+                // other information packetrig assumes NTP.
                 source: if state.synchronised { ClockSource::Ntp } else { ClockSource::None },
                 synchronised: state.synchronised,
                 max_error: state.max_error_ns.map(Nanos::new),
@@ -96,14 +97,14 @@ impl NodeDescriber {
             return None;
         }
         let location = PortLocation { namespace: namespace.cloned(), interface: name.clone() };
-        // If the owner lists no ports, those with the default route and those of other namespaces are not lent.
+        // Without a list from the owner, ports with the default route and ports of other namespaces are not lent.
         let lent = self.permit.find_permitted_port(&location.to_string(), interface.default_route)?;
         Some(self.describe_port(lent, interface))
     }
 
     fn describe_port(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
-        // The list is what may be asked for here, not what a run will use: the rig chooses per run.
-        // Live frames need a driver with native XDP. AF_XDP sockets work without it, in copy mode.
+        // The list says which back ends a plan may request here, not which one a run will use: the rig chooses
+        // per run. Live frames need a driver with native XDP. AF_XDP sockets work without it, in copy mode.
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =
             [(BackEnd::Packet, true), (BackEnd::Xdp, self.has_bpf && native), (BackEnd::AfXdp, self.has_bpf)];

@@ -61,7 +61,7 @@ impl MembershipWatch {
         Ok(Self { removed })
     }
 
-    /// Returns the error with which the node ends, if the operator removed it.
+    /// Returns the error that ends the node if the operator removed it.
     pub(super) fn into_result(self) -> Result<(), Error> {
         match self.removed.get() {
             Some(enrol::Error::Removed(why)) => Err(enrol::Error::Removed(why.clone()).into()),

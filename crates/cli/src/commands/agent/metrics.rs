@@ -1,4 +1,5 @@
-//! `--metrics` of a node: whether it reaches its fleet, what waits on its disk, and when its certificate expires.
+//! `--metrics` of a node: whether it reaches its fleet, how many results wait on its disk, and
+//! when its certificate expires.
 
 use super::NodeHome;
 use super::membership::CertificateExpiry;
@@ -107,7 +108,11 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
     );
     let uplink = &state.uplink;
     text.write_value("runs_begun_total", "Attempts of runs that this node began.", uplink.begun_runs);
-    text.write_value("runs_finished_total", "Of these: ended with a result.", uplink.finished_runs);
+    text.write_value(
+        "runs_finished_total",
+        "Number of these attempts that ended with a result.",
+        uplink.finished_runs,
+    );
     text.write_value(
         "spool_waiting_segments",
         "Pieces of results that the controller does not have.",
@@ -117,7 +122,7 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
     text.write_value("spool_limit_bytes", "Disk space that results may use (--spool).", state.spool_limit);
     text.write_value(
         "spool_blocked",
-        "1 while something keeps results from leaving.",
+        "1 while results cannot be sent to the controller.",
         u64::from(uplink.is_blocked),
     );
     text.write_value("disk_free_bytes", "Free space of the disk with the results.", state.disk_free);

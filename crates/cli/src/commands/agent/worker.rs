@@ -58,7 +58,7 @@ pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<Lend
             LendingPermit::from_toml(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
         }
     };
-    // Labels of the command line only add to those of the file: they lend nothing.
+    // Labels of the command line are added to the labels of the file; they lend no ports.
     permit.labels.extend(arguments.labels.iter().cloned());
     permit.replays = match &permit.replays {
         None => None,
@@ -98,15 +98,16 @@ pub(super) fn run_worker(
     home: &NodeHome,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // Before the first thread: threads of runs come and go, and each would get a heap of its own otherwise.
+    // This comes before the first thread: threads of runs come and go, and each one would otherwise get its own heap.
     memory::limit_to_one_heap();
     // Without its supervisor, nothing would kill this process when it sends beyond its lease.
     process::end_with_parent()?;
     signal::latch_end_signals()?;
     let permit = Arc::new(read_permit(arguments, home)?);
-    // Before the sandbox: its file is outside of the directories that this program needs.
+    // This comes before the sandbox, because the file is outside the directories that this program needs.
     let probes = read_probe_policy(&permit)?;
-    // Before connecting: the message server refuses an expired certificate, the enrolment server still renews it.
+    // This comes before the connection: the message server refuses an expired certificate, but the enrolment
+    // server still renews it.
     if let Err(error) = super::renew_membership(home) {
         print_remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
@@ -128,7 +129,7 @@ pub(super) fn run_worker(
     // Sending is forbidden until the first lease: a node sends only while a controller renews its lease.
     let gate = SendGate::under_lease();
     let uplink = start_uplink(arguments, home, &fabric, &membership, &permit)?;
-    // It reads requests from the network, and needs none of the rights of runs.
+    // This thread reads requests from the network and needs none of the rights of runs.
     let _captures = fabric_sandbox.run_work(|| serve_captures(home, &fabric, &node, &uplink))??;
     let expiry = CertificateExpiry::from_membership(&membership);
     let observer = NodeObserver::new(arguments, home, &expiry, (&node, &endpoint), (&uplink, &gate));
@@ -143,7 +144,7 @@ pub(super) fn run_worker(
     watch_for_end(&over)?;
     let watch = MembershipWatch::start_thread(home, fabric, expiry, Arc::clone(&over))?;
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
-    // It keeps the connection to the message server open.
+    // This thread keeps the connection to the message server open.
     drop(metrics);
     // This comes last, after the runs have ended: for a removed node, the reason is the error of the command.
     watch.into_result()?;

@@ -20,7 +20,8 @@ use packetrig_units::exposition::MetricsText;
 pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing_data();
     let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
-    // `lost` includes the records that its queue dropped: the two are reported apart because their remedies differ.
+    // `lost` includes the records that its queue dropped. Both counts are shown separately,
+    // because their remedies differ.
     let lost: u64 = sinks.iter().map(|sink| sink.kept.lost.records).sum();
     let of_sinks = [
         ("records dropped: a sink was too slow for datagrams", in_queues),
@@ -67,8 +68,8 @@ pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) ->
     for sink in sinks {
         let handed = &ledger.handed;
         let kept = &sink.kept;
-        // Every sink is offered everything. Packets and bytes are compared too: a record that was counted twice could make
-        // up for one that was lost.
+        // Every sink gets every record. Packets and bytes are compared too: a record counted twice could
+        // otherwise hide a lost record.
         let offered =
             CarriedRecords { records: handed.records, packets: handed.packets, bytes: handed.bytes };
         if kept.offered != offered {
@@ -122,7 +123,7 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
         let numbers = [part.records, part.packets, part.new_packets];
         let copy = part.copy_packets.map_or_else(|| "–".to_owned(), format_count);
         let lacking = format_count(group.lacking_packets(*number));
-        // A meter of which nothing was heard yet has no time.
+        // A meter that has sent nothing yet has no time.
         let heard = if part.heard_ns > 0 { format_utc_date_time(part.heard_ns) } else { "–".to_owned() };
         [vec![number.to_string()], numbers.map(format_count).to_vec(), vec![copy, lacking, heard]].concat()
     });
@@ -137,7 +138,8 @@ fn table_of_switches(group: &GroupLedger) -> String {
     }
     let rows = group.counts.switches.iter().map(|switch| {
         let GroupSwitch { at_ns, meter, term, silent_ns, replayed, repeated, .. } = *switch;
-        // At the start of a group no meter was active. The meter that begins has then waited for others, which is no silence.
+        // At the start of a group no meter was active. The first active meter waited for the other meters,
+        // and this wait is not a silence.
         let silent = if silent_ns == 0 { "none was" } else { &Nanos::new(silent_ns).to_string() };
         let numbers = [replayed, repeated].map(format_count);
         [
@@ -226,8 +228,8 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     // The default gives only the names: the values are read from each sink, at the same position.
     for (at, (name, what, _)) in sink_accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
-            // The number of waiting records goes up and down. All others only grow, so their names end in `_total` by
-            // convention.
+            // The number of waiting records goes up and down. All others only grow, so their names end
+            // in `_total` by convention.
             let total = if name == "waiting" { "" } else { "_total" };
             let help = format!("Sinks, {unit}: {what}.");
             write(&format!("{name}_{unit}{total}"), &help, &|kept| value(&sink_accounts(kept)[at].2));

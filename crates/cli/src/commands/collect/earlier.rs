@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Exporters whose progress is known at least. The collector forgets exporters to make room for others, so senders that invent exporters
-/// could make this list, which is written every second, grow without end.
+/// Minimum number of exporters whose progress is known. The collector forgets exporters to make room for new ones. Otherwise, senders
+/// that invent exporters could make this list grow without end, and it is written every second.
 const MAX_EXPORTERS: usize = 16_384;
 /// Longest jump of a sequence number; a longer one means that the exporter has restarted.
 const MAX_UNITS: u32 = 1 << 31;
@@ -42,9 +42,9 @@ pub(super) struct DirectoryProgress {
     file: Arc<Mutex<ProgressFile>>,
     /// Amounts that earlier collectors stored.
     before: StoredProgress,
-    /// True if one of them was killed.
+    /// True if one of the earlier collectors was killed.
     has_killed: bool,
-    /// The same amounts, plus those that this collector has given to the sink.
+    /// The same amounts, plus the amounts that this collector has given to the sink.
     now: StoredProgress,
     /// Exporters that the collector had at the last note.
     present: BTreeSet<RecordMaker>,
@@ -55,8 +55,7 @@ impl DirectoryProgress {
     pub(super) fn open_directory(directory: &Path) -> Result<Self, packetrig_flow_store::Error> {
         let killed = KilledCollectorRecords::find_in(directory)?;
         let before = killed.stored.clone();
-        // The new file has the sums of the old ones before those are removed: a crash in between loses no
-        // account.
+        // The new file has the sums of the old ones before those are removed: a crash in between loses no account.
         let file = ProgressFile::create_in(directory, &killed)?;
         killed.remove_files()?;
         let has_killed = killed.is_any();
@@ -85,7 +84,8 @@ impl DirectoryProgress {
         }
     }
 
-    /// Prepares the note for the progress file: all that was taken, if it is stored; otherwise only the first numbers of new exporters.
+    /// Prepares the note for the progress file: all received counts, if they are stored; otherwise only the
+    /// first numbers of new exporters.
     pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredCallback {
         let mut begun = StoredProgress::new();
         let sessions_by_maker = group_by_maker(exporters);
@@ -95,7 +95,8 @@ impl DirectoryProgress {
             let now = MakerLedger::from_sessions(&sessions);
             if let Some(sent) = now.sent_packets {
                 if has.sent_packets.is_none() {
-                    // First ledger of this exporter: the packets that neither earlier files nor this collector have are lacking.
+                    // This is the first ledger of this exporter: it counts the packets that neither earlier
+                    // files nor this collector have.
                     let stored = self.before.get(&maker).map_or(0, |before| before.packets);
                     has.lacking_packets = sent.saturating_sub(stored + now.received_packets);
                 }
@@ -108,15 +109,14 @@ impl DirectoryProgress {
                 has.numbers = number(last.next, has.records);
             }
         }
-        // The sums are copied now and written later: only the sink knows whether all records up to here are
-        // stored.
+        // The sums are copied now and written later: only the sink knows whether all records up to here are stored.
         let (file, progress) = (Arc::clone(&self.file), self.now.clone());
         Box::new(move |is_all_stored| {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             let noted =
                 if is_all_stored { file.record_stored_progress(&progress) } else { file.amend_begun(&begun) };
             if let Err(error) = noted {
-                print_remark(format_args!("collect: warning: what is stored cannot be noted: {error}"));
+                print_remark(format_args!("collect: warning: cannot write the progress file: {error}"));
             }
         })
     }

@@ -130,9 +130,9 @@ fn abandoned_queue_remarks(ledger: &CollectLedger) -> String {
         (not_allowed, "messages dropped: their address is not on the list (--allow-exporter)"),
         (address_full, "messages refused: too many exporters at one address (--exporters-per-address)"),
         (unread, "messages not read: too many were waiting when the collector ended"),
-        (forgotten.on_trial, "new exporters forgotten to make room for others (--max-exporters)"),
+        (forgotten.on_trial, "new exporters forgotten to make room (--max-exporters)"),
         (forgotten.for_memory, "exporters forgotten: memory limit reached (--memory)"),
-        (forgotten.silent, "silent exporters forgotten to make room for others (--max-exporters)"),
+        (forgotten.silent, "silent exporters forgotten to make room (--max-exporters)"),
     ];
     let mut text = String::new();
     for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
@@ -152,16 +152,16 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
             (intake.unread, "datagrams not read before the collector ended"),
             (intake.dropped, "datagrams dropped: socket buffer full (--receive-buffer)"),
             (intake.refused, "connections refused"),
-            (intake.handshakes_failed, "connections refused: one side did not accept the other"),
+            (intake.handshakes_failed, "connections refused: one side rejected the other"),
             (intake.address_full, "connections refused: too many from one address"),
             (
                 intake.broken_connections(),
-                "connections ended within a message, or held neither IPFIX nor SIM",
+                "connections ended within a message, or carried neither IPFIX nor SIM",
             ),
             (intake.slow, "connections closed: too slow"),
             (intake.silent, "connections closed: no message arrived"),
             (intake.cut, "connections closed with unread data when the collector ended"),
-            (intake.made_room, "silent connections closed to make room for others"),
+            (intake.made_room, "silent connections closed to make room for new ones"),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
             append_text(&mut text, format_args!("{}: {} {what}\n", intake.place, format_count(value)));
@@ -174,10 +174,10 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         if let Some(why) = &intake.handshake_failure {
             append_text(&mut text, format_args!("{}: refused last: a connection of {why}\n", intake.place));
         }
-        // After the counters: a listener that has failed explains the numbers above it.
+        // The states come after the counters: a failed listener explains the numbers above.
         let states = [
             (intake.stopped, "not read to its end: the collector was stopped first"),
-            (intake.failed, "failed: nothing more is read from it"),
+            (intake.failed, "failed: the collector reads no more data from it"),
         ];
         for (_, what) in states.into_iter().filter(|(is_so, _)| *is_so) {
             append_text(&mut text, format_args!("{}: {what}\n", intake.place));
@@ -190,10 +190,13 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
 pub(super) fn damage_text(intake: &IntakeCounts) -> String {
     let file = &intake.place;
     if intake.messages == 0 {
-        return format!("{file} holds no whole IPFIX or SIM message: it is another kind of file, or cut off");
+        return format!(
+            "{file} has no whole IPFIX or SIM message: it is another kind of file, or it is truncated"
+        );
     }
     format!(
-        "{file} ends within a message, or is damaged: what follows its {} whole messages ({} bytes) is missing",
+        "{file} ends within a message, or is damaged: the data after its {} whole messages ({} bytes) is \
+        missing",
         format_count(intake.messages),
         format_count(intake.bytes),
     )
@@ -227,7 +230,7 @@ fn exporter_name(exporter: &ExporterIdentity) -> String {
     let protocol = exporter.protocol.name();
     let name = match (source.transport, source.port) {
         (MessageTransport::File, _) => format!("{protocol} file"),
-        // The sum of the exporters at an address that were forgotten: without a port of their own.
+        // This row sums the forgotten exporters at an address, so it has no port.
         (transport, 0) => format!("{protocol} {}://{} (gone)", transport.name(), source.address),
         (transport, port) => format!("{protocol} {}://{}:{port}", transport.name(), source.address),
     };
@@ -358,7 +361,7 @@ pub(super) fn progress_line(
         append_text(&mut text, format_args!(", {} stored", format_count(stored)));
     }
     let refused = ledger.refused_by_cause();
-    // The causes that an operator can act on; the tables at the end have all of them.
+    // These are the causes that an operator can act on; the tables at the end show all causes.
     let losses = [
         (ledger.socket_dropped(), "dropped by sockets"),
         (total.lost, "lost on the way"),

@@ -1,4 +1,4 @@
-//! The sinks that store records, each behind a thread of its own.
+//! The sinks that store records, each on a separate thread.
 //!
 //! Files and connections wait for a slow sink. Records that came over UDP are lost, but only for the slow sink.
 
@@ -118,7 +118,7 @@ pub(super) struct StoredCounts {
     /// Files that an earlier collector left in the directory; their records are in no account of this collector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovered: Option<RecoveredFiles>,
-    /// Amounts that earlier collectors stored there, if one of them was killed.
+    /// Amounts that earlier collectors stored in this sink, if one of them was killed.
     #[serde(skip)]
     pub(super) before: StoredProgress,
 }
@@ -136,8 +136,7 @@ pub(super) struct SinkAccounts(Arc<Mutex<Vec<KeptCounts>>>);
 
 impl SinkAccounts {
     pub(super) fn read_counts(&self) -> Vec<KeptCounts> {
-        // The counts are replaced as a whole: a thread that panicked with the lock cannot have left half of
-        // them.
+        // The counts are replaced as a whole: a thread that panicked with the lock cannot have left half of them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -190,7 +189,7 @@ impl CollectSinks {
 
     fn for_each_sink(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), packetrig_flow_store::Error>) {
         for sink in &mut self.all {
-            // The others still get the records: one broken sink must not stop a collector.
+            // The other sinks still get the records: one broken sink must not stop a collector.
             let Err(error) = work(sink) else { continue };
             let now_ns = clock::monotonic_ns();
             // Every record of a broken sink fails: without a pause there would be a line for each of them.

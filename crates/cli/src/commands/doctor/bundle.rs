@@ -1,5 +1,5 @@
-//! `doctor --bundle`: a file for bug reports. It has facts, findings and the outcomes of recent runs, and neither addresses nor
-//! payloads.
+//! `doctor --bundle`: a file for bug reports. It has facts, findings and the outcomes of recent runs, and
+//! neither addresses nor payloads.
 
 use super::MachineExamination;
 use crate::archive::CatalogueArchive;
@@ -25,7 +25,7 @@ pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Res
         "examination": examination,
         "runs": recent_runs(),
     });
-    // One mask for the whole file: an address that occurs in several places has one name.
+    // One mask for the whole file: an address gets the same replacement name everywhere.
     AddressMask::default().mask_value(&mut bundle);
     let text = format!("{bundle:#}\n");
     private_files::write_file(path, text.as_bytes())
@@ -52,7 +52,8 @@ impl AddressMask {
         match value {
             Value::String(text) => *text = self.mask_text(text),
             Value::Array(values) => {
-                // A list of six numbers below 256 is taken for an address even if it is none: rather one name too many.
+                // A list of six numbers below 256 counts as an address even if it is none: masking too much
+                // is the safer error.
                 if let Some(mac) = mac_of(values) {
                     *value = self.name_of(&mac, "mac").into();
                 } else {
@@ -105,7 +106,7 @@ impl AddressMask {
     }
 
     fn name_of(&mut self, address: &str, kind: &str) -> String {
-        // Numbers are given in order of appearance, so they do not tell how addresses are ordered.
+        // Masks are numbered in order of appearance, so their numbers do not show the order of the addresses.
         let next = self.names.len() + 1;
         self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()
     }

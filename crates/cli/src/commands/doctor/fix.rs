@@ -1,6 +1,7 @@
 //! `doctor --fix` and `--undo`: changes settings of the machine as advised, and takes the changes back.
 //!
-//! Invariant: the record says how a change is taken back before the change is made, so a killed process leaves none that cannot be.
+//! Invariant: the record says how to undo a change before the change is made, so a killed process never
+//! leaves a change that cannot be undone.
 
 use crate::error::Error;
 use crate::output::{CommandOutput, print_error};
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 const SETTINGS_RECORD_KIND: &str = "settings";
 const CHANGES_FILE_NAME: &str = "changes.json";
 
-/// The changes that take back what was changed, in the order in which that was.
+/// The changes that undo the recorded changes, in the order in which the recorded changes were made.
 struct ChangeRecord {
     path: PathBuf,
     reverses: Vec<SettingChange>,
@@ -43,7 +44,7 @@ impl ChangeRecord {
     }
 
     fn write(&self) -> Result<(), Error> {
-        // An empty record would make every later `doctor` read a file that says nothing.
+        // An empty record would make every later `doctor` read a file without content.
         let written = if self.reverses.is_empty() {
             runtime_directory::remove_file(&self.path)
         } else {
@@ -61,12 +62,12 @@ impl ChangeRecord {
 
     /// Makes a change, and records how to take it back. Returns that; `None` if there was nothing to change.
     fn make_change(&mut self, change: &SettingChange) -> Result<Option<SettingChange>, Error> {
-        // A setting that has its value already is not recorded: `--undo` would change what the user has chosen.
+        // A setting that already has its value is not recorded: otherwise `--undo` would change a choice of the user.
         let Some(reverse) = change.find_reverse_change()? else { return Ok(None) };
         self.reverses.push(reverse.clone());
         self.write()?;
         if let Err(error) = change.make_change() {
-            // Nothing was changed, so there is nothing to take back.
+            // Nothing was changed, so there is nothing to undo.
             self.reverses.pop();
             self.write()?;
             return Err(error.into());
@@ -75,7 +76,7 @@ impl ChangeRecord {
     }
 }
 
-/// Changes settings. A change that fails does not keep the others from being made.
+/// Changes settings. After a failed change, the remaining changes are still made.
 pub(super) fn make_changes(
     changes: &[SettingChange],
     quiet: bool,
@@ -83,7 +84,7 @@ pub(super) fn make_changes(
 ) -> Result<(), Error> {
     let mut tell = make_line_printer(quiet, output);
     let mut record = ChangeRecord::open()?;
-    // Counted, because nothing to change and nothing that could be changed are different ends.
+    // The changes are counted: "nothing to change" and "nothing that could be changed" are different results.
     let (mut changed, mut failure) = (0, None);
     for change in changes {
         match record.make_change(change) {
@@ -103,7 +104,7 @@ pub(super) fn make_changes(
     failure.map_or(Ok(()), Err)
 }
 
-/// Takes back what [`make_changes`] has changed, the latest first.
+/// Undoes the changes that [`make_changes`] made, the latest first.
 pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
     let mut tell = make_line_printer(quiet, output);
     let mut record = ChangeRecord::open()?;
@@ -120,7 +121,7 @@ pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -
             }
         }
     }
-    // They were popped from the end, and the record has the order in which they were made.
+    // The loop took changes from the end of the list; the record keeps them in the order in which they were made.
     left.reverse();
     record.reverses = left;
     record.write()?;
@@ -128,8 +129,8 @@ pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -
 }
 
 fn revert_change(reverse: &SettingChange) -> Result<(), Error> {
-    // Somebody else may have changed it back.
-    // Writing the value again would be harmless, but needs rights that are not needed then.
+    // Another program may have restored the value already. Writing the value again would be
+    // harmless, but needs rights.
     if reverse.find_reverse_change()?.is_some() {
         reverse.make_change()?;
     }
@@ -145,7 +146,7 @@ fn make_line_printer(quiet: bool, output: &mut CommandOutput) -> impl FnMut(Stri
     }
 }
 
-/// Keeps the first failure, which decides the exit code, and prints the others.
+/// Keeps the first failure, which decides the exit code, and prints the later failures.
 fn report_failure(error: Error, first: &mut Option<Error>) {
     if first.is_none() {
         *first = Some(error);

@@ -45,7 +45,8 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// Longest pause between two trials in which nodes keep their ports open. After a longer one, the time to open ports does not matter.
+/// Longest pause between two trials in which nodes keep their ports open. After a longer pause, the time to
+/// open ports does not matter.
 const MAX_PORT_KEEPING_PAUSE: Nanos = Nanos::from_secs(2);
 
 /// A fleet that makes the trials of a test method: one run after the other on the nodes of one plan.
@@ -58,8 +59,8 @@ pub(crate) struct TrialFleet {
 impl TrialFleet {
     pub(crate) fn from_controlled_fleet(taken: FleetUnderControl, waits_for_nodes: bool) -> Self {
         let FleetUnderControl { mut controlled, limits } = taken;
-        // Kept between trials: to prepare and start each of them anew took 0.28 s, and many trials send for
-        // less (docs/decisions/0033-ports-between-runs.md).
+        // Ports stay open between trials: to prepare and start each port anew took 0.28 s, and many trials
+        // send for less time (docs/decisions/0033-ports-between-runs.md).
         controlled.fleet.retain_nodes(NodeRetention::Keep { ports: MAX_PORT_KEEPING_PAUSE });
         // The page of the method shows its trials; each trial needs no page of its own.
         controlled.store.set_page(PageChoice::LeaveOut);
@@ -81,7 +82,7 @@ impl TrialFleet {
         let plan =
             Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
                 .map_err(packetrig_fleet_io::Error::Plan)?;
-        // Before the run has a record: a run whose nodes are taken by others leaves nothing behind.
+        // This comes before the run has a record: if other controllers hold its nodes, the run leaves nothing behind.
         self.controlled.lead_run_nodes(&plan, &options.run, self.waits_for_nodes, on_event)?;
         let sending = speeds::sending_time(&plan);
         self.controlled.begin_new_run(&options, document, report_size(&plan, sending, document))?;
@@ -155,11 +156,11 @@ impl FleetUnderControl {
             let id = options.run.clone();
             let started = self.start_run(request, plan, options);
             let operator = self.controlled.operator.as_ref();
-            // Asked after the run, because an interrupt may have come during it.
+            // This is checked after the run, because an interrupt may have come during the run.
             let may_retry_start = earlier.may_retry_start(operator);
             if !may_retry_start {
-                // At the last attempt, nodes are free for others as soon as the run has ended, before its
-                // report is written.
+                // After the last attempt, nodes are free for other runs as soon as the run has ended, before
+                // its report is written.
                 self.controlled.fleet.return_node_leads();
             }
             match started {
@@ -179,7 +180,8 @@ impl FleetUnderControl {
                     return Err(error);
                 }
                 Err(error) => {
-                    // The run is ended first: nobody must find one that never started and try to end it.
+                    // This process ends the run first: otherwise another controller could find a run that
+                    // never started and try to end it.
                     print_kept_run(self.controlled.store.abandon_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_retry_start {
@@ -212,7 +214,7 @@ impl FleetUnderControl {
     ) -> Result<FinishedRun, Error> {
         let controlled = &mut self.controlled;
         let sending = speeds::sending_time(plan);
-        // Runs that dead controllers left on these nodes are ended first; they have a progress line of their own.
+        // Runs that dead controllers left on these nodes end first; they have their own progress line.
         let mut ending = RunProgressLine::new(request.progress.is_quiet(), None);
         let led = controlled.lead_run_nodes(
             plan,
@@ -222,7 +224,7 @@ impl FleetUnderControl {
                 show_event(&mut ending, event);
             },
         );
-        // Before `?`: an error must not be printed on the progress line.
+        // The progress line ends before `?` returns: an error must not be printed on that line.
         ending.clear_line();
         led.map_err(|error| explain_run_error(request, error))?;
         let shown = ShownRun::begin(request, plan)?;

@@ -121,7 +121,7 @@ impl ExecutionRequest {
     /// Executes the plan with the options of the command line.
     pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
-            // First, because they borrow the arguments that the fields below take apart.
+            // These fields come first, because they borrow the arguments that the fields below consume.
             policies: fleet_policies(&arguments),
             back_end: requested_back_end_option(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
@@ -144,7 +144,7 @@ impl ExecutionRequest {
 
 /// The back end that the user insists on.
 fn requested_back_end_option(arguments: &ExecutionArgs) -> Option<BackEnd> {
-    // An engine is a back end of its own. clap refuses both options together.
+    // An engine is itself a back end, so clap refuses both options together.
     let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);
     engine.or_else(|| arguments.back_end.map(Into::into))
 }
@@ -153,7 +153,7 @@ fn requested_back_end_option(arguments: &ExecutionArgs) -> Option<BackEnd> {
 pub(crate) fn fleet_policies(arguments: &ExecutionArgs) -> RunPolicies {
     RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
-        // Abort by default: a plan without one of its nodes is another test.
+        // The default is to abort: a plan without one of its nodes is a different test.
         on_loss: if arguments.go_on { LostNodePolicy::Continue } else { LostNodePolicy::Abort },
     }
 }

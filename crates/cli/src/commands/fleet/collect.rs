@@ -16,7 +16,8 @@ use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 
-/// Time without a new segment after which the rest is left on the nodes. Nodes offer a segment again after less than this.
+/// If no new segment arrives in this time, the remaining segments stay on the nodes. Nodes offer a segment
+/// again after less than this.
 const SEGMENT_TIMEOUT: Nanos = Nanos::from_secs(12);
 
 pub(crate) fn collect_unfinished(
@@ -26,7 +27,8 @@ pub(crate) fn collect_unfinished(
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     signal::latch_end_signals()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    // All runs, also those of other catalogues: this command exists for runs whose controller is gone.
+    // The list has all runs, also runs of other catalogues: users need this command for runs
+    // whose controller is gone.
     let mut controlled =
         become_controller(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
     let reports = controlled.end_unfinished_runs(&mut |event: &RunEvent| {
@@ -36,7 +38,7 @@ pub(crate) fn collect_unfinished(
             print_remark(text);
         }
     })?;
-    // Reports that were written without a node, whose results are in the catalogue by now.
+    // Reports that were written without a node. The results of this node are in the catalogue by now.
     let CompletedReports { told: mut completed, failed } = controlled.store.complete_open_runs();
     let GatheredResults { left, troubles } =
         controlled.fleet.gather_results(SEGMENT_TIMEOUT, &|| !is_interrupted(), &mut |text: String| {

@@ -20,7 +20,7 @@ use packetrig_sys::{kernel, process, sched};
 use packetrig_units::Blame;
 use std::sync::Arc;
 
-/// Results that are stored besides those of this process's own runs.
+/// Stored results besides the results of this process's own runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateResults {
     /// Results of runs that the catalogue has.
@@ -66,7 +66,7 @@ pub(crate) fn served_runs(
     catalogue: RunCatalogue,
     terms: ServedTerms,
 ) -> Result<FleetRuns<NatsFabric>, Error> {
-    // No precedence is asked for here: `serve` has done so before its threads began, and they inherit it.
+    // No precedence is requested here: `serve` did so before its threads began, and the threads inherit it.
     let controlled =
         become_fleet_controller(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
     let place = place.clone();
@@ -125,7 +125,7 @@ fn own_identity() -> Identity {
         controller: format!("{:016x}", identity::random_number()),
         user: identity::user_name(),
         host: kernel::host_name(),
-        // Set when the presence is announced. It stays empty if that fails.
+        // The value is set when the presence is announced. It stays empty if that fails.
         place: String::new(),
         pid: process::current_process_id(),
     }

@@ -33,7 +33,7 @@ pub(crate) fn fetch_captures(
 ) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    // The whole id: nodes know a run by it, and the user may have typed its beginning.
+    // The full id is needed: nodes know a run by its full id, and the user may have typed only its beginning.
     let id = find_run(&catalogue, &arguments.run)?.run;
     let (summary, report) = catalogue.load_report(&id.0)?;
     signal::latch_end_signals()?;
@@ -42,7 +42,7 @@ pub(crate) fn fetch_captures(
         .map_err(|source| Error::Write { what: format!("to {}", directory.display()), source })?;
     let remote = remote_captures(&report);
     if remote.is_empty() {
-        output.write_line(format_args!("No capture of run {id} is on a node."));
+        output.write_line(format_args!("No node has a capture of run {id}."));
     }
     let mut failed = false;
     for capture in remote {
@@ -55,7 +55,7 @@ pub(crate) fn fetch_captures(
                 catalogue.rename_capture(&id, &capture.named, &target.to_string_lossy())?;
             }
             Err(error) => {
-                // The others are still tried: they may be on nodes that answer.
+                // The remaining files are still tried: they may be on nodes that answer.
                 failed = true;
                 let RemoteCapture { file, node, .. } = &capture;
                 print_error(
@@ -112,7 +112,7 @@ fn fetch_one(
         },
         goes_on: &|| !is_interrupted(),
     };
-    // Not returned at once: the live line has to go before an error is printed.
+    // The error is not returned at once: the live line must end before an error is printed.
     let fetched = fetch_capture(&mut requests, &name, target, &mut user);
     line.clear_line();
     if let Some(progress) = last.filter(|_| !is_quiet) {

@@ -1,4 +1,4 @@
-//! `packetrig fleet history`: what happened to nodes.
+//! `packetrig fleet history`: shows the events of nodes.
 
 use crate::args::ShowHistory;
 use crate::error::Error;

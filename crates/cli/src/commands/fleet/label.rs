@@ -12,14 +12,14 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let authority = place.open_authority()?;
     let node = NodeName(arguments.node.clone());
-    // Takes the node out of a map that was just read; it stays enrolled.
+    // Removes the node from a map that was just read; the node stays enrolled.
     let Some(enrolled) = authority.enrolled_nodes()?.remove(&node) else {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
         )));
     };
     let labels = match arguments.changes.as_slice() {
-        // Nothing is written if nothing changes: the file of the authority stays as it is.
+        // Without a change nothing is written: the file of the authority stays as it is.
         [] => enrolled.labels,
         changes => authority.change_labels(&node, changes)?,
     };
@@ -36,8 +36,8 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
     Ok(CommandExit::Ok)
 }
 
-/// The owner's labels take precedence over those of the operator. Only those in the last hello are known here; `fleet status`
-/// shows the conflict later, too.
+/// The owner's labels take precedence over the operator's labels. Only the owner's labels of the last hello
+/// are known here; `fleet status` shows the conflict later, too.
 fn warn_of_overruled_labels(place: &FleetPlace, node: &NodeName, labels: &OperatorLabels) {
     let rows = place.read_presence().map(|presence| presence.nodes).unwrap_or_default();
     let Some(row) = rows.iter().find(|row| row.node == *node) else { return };

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Interval between two readings of all leads. The lead of a node whose hello names another run is read at once.
 const ALL_LEADS_READ_INTERVAL: Nanos = Nanos::from_secs(5);
 
-/// Reads the leads over a connection of its own.
+/// Reads the leads on a separate connection.
 #[derive(Debug)]
 pub(super) struct LeadReader<R = NatsRecords>(R);
 
@@ -38,7 +38,7 @@ impl<R: RecordStore> LeadReader<R> {
 /// Invariant: a reader that has failed is replaced by a new one, and leads that cannot be read keep their last value.
 pub(super) struct ShownLeads<R = NatsRecords> {
     pub(super) known: BTreeMap<NodeName, NodeLead>,
-    /// Nodes whose run has changed since their lead was read.
+    /// Nodes that have a new run since their lead was last read.
     pub(super) changed: BTreeSet<NodeName>,
     reader: Option<LeadReader<R>>,
     all_at: MonoTime,
@@ -68,7 +68,7 @@ impl<R: RecordStore> ShownLeads<R> {
         if self.reader.is_none() {
             self.reader = open().ok();
         }
-        // Nodes whose leads were not read stay due: they are read with the first reader that works again.
+        // Nodes with unread leads stay due: the next reader that works reads them.
         let read = self.reader.as_mut().and_then(|reader| reader.read_leads(&due).ok());
         let Some(read) = read else {
             // A connection that failed once may never work again, so the next reading opens a new one.

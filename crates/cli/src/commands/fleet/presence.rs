@@ -1,6 +1,7 @@
 //! Listens to nodes as long as `fleet up` runs, so that `fleet status` has an answer at once, and keeps their history.
 //!
-//! It sends nothing. The file that it writes has the time of each node's last hello, so that readers see how old it is.
+//! It sends nothing. It writes a file with the time of each node's last hello, so that readers of the file
+//! see the age of the information.
 
 use super::lead_reader::{LeadReader, ShownLeads};
 use crate::error::Error;
@@ -102,7 +103,7 @@ impl PresenceListener {
                 .and_then(|fabric| Ok(fabric.observe_hellos().map_err(packetrig_fleet_io::Error::from)?))
             {
                 Ok(observer) => self.listen_to_nodes(&observer),
-                // Not reported here: `fleet up` reports the troubles of its server itself.
+                // This is not reported here: `fleet up` itself reports faults of its server.
                 Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }

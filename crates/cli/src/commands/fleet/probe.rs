@@ -73,7 +73,7 @@ struct ProbeRequest<'a> {
     hosts: Vec<&'a str>,
     /// Probes of a train and the gap between them.
     train: Option<(u32, Nanos)>,
-    /// The time of each pair, if it has one of its own.
+    /// The time of each pair, if it has its own time.
     slot: Option<Nanos>,
     nodes: &'a ProbingNodes,
     schedule: &'a ProbingSchedule,
@@ -101,7 +101,7 @@ impl<'a> ProbeRequest<'a> {
             // Each pair is a separate measurement: a lost node does not affect the pairs of other nodes.
             on_loss: LostNodePolicy::Continue,
         };
-        // Taken before the plan is made: only a controller knows the ports and addresses of the members.
+        // The lead is taken before the plan is made: only a controller knows the ports and addresses of the members.
         let mut taken =
             FleetUnderControl::take_control(&place, self.run.record.store.directory.as_deref(), policies)?;
         let text = self.plan_document(&taken.read_members()?)?;
@@ -153,8 +153,8 @@ impl<'a> ProbeRequest<'a> {
             probes.insert("targets".into(), self.hosts.clone().into());
         }
         probes.insert("addresses".into(), addresses.into());
-        // JSON is YAML, too: names of any kind are quoted right, and the plan is read like one that a user has
-        // written.
+        // JSON is also YAML: this quotes any name correctly, and the plan is read like a plan that
+        // a user has written.
         let document = json!({"ports": ports, "x_probes": probes});
         Ok(format!("{document:#}\n"))
     }
@@ -174,7 +174,7 @@ impl<'a> ProbeRequest<'a> {
         }
         if let Some((train, gap)) = self.train {
             set("train", train.into());
-            // Left out when it is zero, as it is by default: the printed plan has only what the user chose.
+            // A zero value, which is the default, is left out: the printed plan has only values that the user chose.
             if gap > Nanos::ZERO {
                 set("gap", gap.to_string().into());
             }
@@ -211,7 +211,7 @@ impl<'a> ProbeRequest<'a> {
             return Err(Error::Usage("the fleet has no node yet; see `packetrig fleet status`".to_owned()));
         }
         let through = self.nodes.through.as_deref();
-        // All refusals in one message: a user with many nodes must not correct them one by one.
+        // One message lists all refusals: a user with many nodes must not correct them one by one.
         let (found, refused): (Vec<_>, Vec<_>) =
             rows.into_iter().map(|row| ProbedNode::from_member(row, through)).partition(Result::is_ok);
         let refused: Vec<String> = refused.into_iter().filter_map(Result::err).collect();
@@ -225,7 +225,7 @@ impl<'a> ProbeRequest<'a> {
 
 fn is_selected(name: &str, row: &MemberRow) -> bool {
     match name.strip_prefix("any-") {
-        // As in plans, where `any-LABEL` stands for a port with this label.
+        // This is the rule for plans, where `any-LABEL` stands for a port with this label.
         Some(label) => {
             let of_ports = row.hello.ports.iter().flat_map(|port| &port.labels);
             row.labels().chain(of_ports).any(|has| has == label)
@@ -277,8 +277,8 @@ impl ProbedNode {
             [] => Err(format!(
                 "node {name} lends no port with an IP address; leave it out with --from and --to"
             )),
-            // The port is not guessed: the ports may be in different networks, and the result would be about a path
-            // that nobody asked for.
+            // The port is not guessed: the ports may be in different networks, and the result could be about
+            // the wrong path.
             _ => {
                 let ports: Vec<&str> = with_address.iter().map(|(port, _)| port.interface.as_str()).collect();
                 Err(format!(

@@ -32,7 +32,8 @@ const MAX_PRESENCE_FILE_AGE: Nanos = Nanos::from_secs(30);
 
 pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
-    // The file of `fleet up` answers at once, and also knows nodes that are silent now; listening takes a second.
+    // The file of `fleet up` gives the state at once and also lists nodes that are silent now; listening
+    // takes a second.
     let heard = place.read_presence().filter(|_| !arguments.wait && !arguments.watch);
     let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
     let age = presence.age();
@@ -58,7 +59,8 @@ fn select_enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<V
     Ok(rows)
 }
 
-/// The nodes as JSON for the live page, with those that never sent a hello and the state of the message server. Sends nothing.
+/// Returns the nodes as JSON for the live page, including nodes that never sent a hello, and the state of the
+/// message server. Sends nothing.
 pub(crate) fn build_nodes_json(place: &FleetPlace) -> Result<Value, Error> {
     let presence = place.read_presence();
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
@@ -91,7 +93,7 @@ fn listen_and_show(
         receive_hellos(&observer, &mut members);
         members.replace_leads(leads.read_leads(members.iter().map(|(node, _)| node))?);
         show_rows(place, &members.member_rows(monotonic_now()), arguments, output)?;
-        // `fleet status --watch | head` ends here: nobody reads the next screen.
+        // In `fleet status --watch | head`, the reader closes the pipe: the command ends here.
         if !arguments.watch || is_interrupted() || output.is_closed() {
             return Ok(CommandExit::Ok);
         }
@@ -129,7 +131,7 @@ fn monotonic_now() -> MonoTime {
 }
 
 fn receive_hellos(observer: &FleetObserver, members: &mut FleetMembers) {
-    // Two hellos of a node are a second apart, so each node that is there sends at least one.
+    // A node sends a hello every second, so each present node sends at least one during this time.
     let until = monotonic_now() + HELLO_LISTEN_TIME;
     while monotonic_now() < until && !is_interrupted() {
         if let Some(heard) = observer.next_hello(until.since(monotonic_now())) {

@@ -42,7 +42,7 @@ pub(crate) fn run_message_server(
     request_precedence();
     let place = FleetPlace::from_arguments(&arguments.place)?;
     let authority = Arc::new(place.open_authority()?);
-    // Before any thread of this process reads the network.
+    // This comes before any thread of this process reads from the network.
     let isolation = drop_unneeded_rights(arguments, &place)?;
     let host = arguments.address.clone().map_or_else(guess_local_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::with_new_certificate(
@@ -52,7 +52,7 @@ pub(crate) fn run_message_server(
     )?;
     signal::latch_end_signals()?;
     exit_soon_after_signal()?;
-    // Shared with the enrolment server, which admits nodes from threads of its own. `None` with `--cluster`.
+    // The enrolment server shares it and admits nodes on its own threads. `None` with `--cluster`.
     let broker = start_broker(isolation, arguments, &place, &authority, certificate.security())?;
     let broker = Arc::new(Mutex::new(broker));
     let addresses = FleetAddresses {
@@ -77,7 +77,7 @@ pub(crate) fn run_message_server(
     );
     let _presence = PresenceWatch::start_thread(&place)?;
     watch_until_signal(&place, &authority, &broker, &mut certificate, &enrolment)?;
-    // First: threads that wait for a server that hangs get an answer when it ends.
+    // The server ends first: threads that wait for a hanging server then get an answer.
     drop(lock_mutex(&broker).take());
     Ok(CommandExit::Ok)
 }
@@ -149,7 +149,7 @@ fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
 fn handle_server_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_health(found);
     if let Some(broker) = lock_mutex(broker).as_ref().filter(|_| found.needs_restart) {
-        // After its disk was full, the store works again only after a restart (`BrokerHealth::needs_restart`).
+        // After a full disk, the store works again only after a restart (`BrokerHealth::needs_restart`).
         print_warning("fleet", "the store of the message server does not work: the server is started again");
         broker.restart_server();
     }
@@ -169,7 +169,7 @@ fn keep_certificate_valid(
     match certificate.renew_if_due(wall_clock_seconds(), lock_mutex(broker).as_ref(), enrolment) {
         Ok(false) => {}
         Ok(true) => print_remark("fleet: the certificate of the message server was renewed"),
-        // The next attempt comes later, because the reason, such as a full disk, lasts for a while.
+        // The next attempt comes later, because the reason (for example a full disk) usually persists.
         Err(error) => {
             let text = format_args!(
                 "cannot renew the certificate of the message server: {error}; `fleet up` tries again later"
@@ -206,10 +206,10 @@ fn guess_local_address() -> Result<String, Error> {
 fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
-    // All addresses: a node may reach this machine by another one than the line says, as through a second
-    // network.
+    // The list has all addresses: a node may reach this machine by another address than the line has, for
+    // example through a second network.
     names.extend(addresses.iter().map(IpAddr::to_string));
-    // The host may be one of these addresses already.
+    // The host may be one of these addresses already, so it is not added twice.
     names.sort();
     names.dedup();
     Ok(names)
@@ -289,11 +289,11 @@ fn start_enrolment(
     let place = place.clone();
     let on_join = Arc::new(move |node: &packetrig_report::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
-        // Before the node gets its answer: an admitted node logs in at once.
+        // This comes before the node gets its answer: an admitted node logs in at once.
         if let Some((broker, admitted)) = lock_mutex(&broker).as_ref().zip(admitted) {
             broker.admit_node(&admitted).map_err(|error| error.to_string())?;
         }
-        // After the server knows the node: an error above refuses the node, and nothing was admitted.
+        // This comes after the server knows the node: an error above refuses the node, and nothing was admitted.
         print_remark(format_args!("fleet: node {node} was admitted"));
         place.record_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
@@ -338,7 +338,7 @@ impl AnnouncedNodes {
             return Ok(());
         }
         let nodes = authority.admitted()?;
-        // The directory also changes when labels do, and then the server has nothing to learn.
+        // The directory also changes when labels change, and then the server needs no update.
         if self.nodes.as_ref() != Some(&nodes) {
             broker.set_allowed_nodes(&nodes, authority.system_user_credentials()?)?;
         }

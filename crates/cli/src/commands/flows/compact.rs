@@ -13,7 +13,7 @@ pub(super) fn compact_directory(
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // A set of files is joined as a whole, so the end waits for the one that is being written.
+    // Files of one set are joined together, so the end waits for the set that is being written.
     signal::latch_end_signals()?;
     let compacted = compact_files(&arguments.directory, arguments.file_size.0, &is_interrupted)?;
     if arguments.json {
@@ -54,7 +54,7 @@ fn compaction_lines(compacted: &CompactedFiles) -> Vec<String> {
     for (count, what) in left.into_iter().filter(|(count, _)| *count > 0) {
         lines.push(format!("{} {what}", format_count(count)));
     }
-    // Last, because these are the only lines that need an action.
+    // These lines come last, because only they need an action.
     lines.extend(failures.iter().map(|failure| format!("not joined: {failure}")));
     lines
 }

@@ -18,8 +18,8 @@ use packetrig_store::files::csv_field;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-const FILES_CHANGED_ERROR: &str =
-    "compare: files were removed or replaced while they were read: sums may lack what was in them; ask again";
+const FILES_CHANGED_ERROR: &str = "compare: files were removed or replaced during the query: their records may be \
+    missing from the sums; repeat the query";
 /// Numbers of each side in CSV.
 const SIDE_COLUMN_NAMES: [&str; 5] = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
 
@@ -33,7 +33,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
         only: arguments.only.iter().copied().map(ChangeKind::from).collect(),
     };
     let (before, after) = list_sides(arguments)?;
-    // Without a list of its own, the second side is another window of the same files.
+    // Without a separate list, the second side is another time window of the same files.
     let files: [&[PathBuf]; 2] = [&before, after.as_deref().unwrap_or(&before)];
     let sides = [0, 1].map(|side| compared_side(arguments, files[side], &filter, side));
     let answer = compare_groups([&sides[0], &sides[1]], &question)?;
@@ -131,7 +131,7 @@ const fn change_kind_name(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// Rate after by rate before; nothing if one of them is zero.
+/// Rate of the second side divided by rate of the first side; nothing if one of them is zero.
 fn change_factor(answer: &CompareAnswer, sums: [GroupTotals; 2], order: TopOrder) -> Option<f64> {
     let [before, after] = [0, 1].map(|side| answer.rate_of(side, sums[side], order));
     (before > 0.0 && after > 0.0).then(|| after / before)
@@ -205,7 +205,7 @@ fn change_object(
         ("difference", json!(round_decimals(answer.rate_change(change.sums, order)))),
         ("factor", json!(change_factor(answer, change.sums, order).map(round_decimals))),
     ];
-    // In each line, because JSON lines have no place for remarks about all of them.
+    // Each line repeats this value, because JSON lines have no place for remarks about all lines.
     let uncompared =
         answer.uncompared_rate.map(|rate| ("uncompared_below".to_owned(), json!(round_decimals(rate))));
     Value::Object(

@@ -68,7 +68,7 @@ fn recovery_lines(recovered: &RecoveredFiles) -> Vec<String> {
             format_count(*damaged_files)
         ));
     }
-    // Last, because these are the only lines that need an action.
+    // These lines come last, because only they need an action.
     lines.extend(failures.iter().map(|failure| format!("not recovered: {failure}")));
     lines
 }

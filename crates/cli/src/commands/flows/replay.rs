@@ -115,7 +115,8 @@ impl ReplayPace {
         }
     }
 
-    /// On the monotonic clock; `None`: at once. A record that began before the first one is late, and is sent at once.
+    /// Departure time on the monotonic clock; `None` sends at once. A record that began before the first
+    /// record is late, and is sent at once.
     fn due_ns(&mut self, start_ns: u64) -> Option<u64> {
         let first_ns = *self.first_ns.get_or_insert(start_ns);
         // Computed from the beginning each time, so that errors do not add up.

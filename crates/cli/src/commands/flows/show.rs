@@ -93,7 +93,7 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
     let filter = arguments.filter.to_flow_filter(&names)?;
     Ok(map_records(&files, &filter, &needed, render, &mut |rendered| {
         output.write_text(rendered.first_rows(left));
-        // Saturating: the last chunk may have more rows than are left.
+        // The subtraction saturates: the last chunk may have more rows than the caller still wants.
         left = left.saturating_sub(rendered.ends.len());
         // A closed pipe ends the reading, too: `flows show | head` must not read a year of files.
         if left == 0 || output.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -162,7 +162,7 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
     Ok(())
 }
 
-/// Reads the files of names, and refuses columns whose names no file has.
+/// Reads the files of names. Refuses columns of names that none of the files has.
 fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
     let names = arguments.filter.read_names()?;
     for column in &arguments.columns {
@@ -198,7 +198,7 @@ impl StoredRow<'_> {
     }
 
     fn endpoint_cell(&self, address: &str, port: &str) -> String {
-        // Exporters put type and code of ICMP where others have the port.
+        // Exporters put the ICMP type and code into the field of the port.
         let has_ports = !is_icmp(self.cell_number("protocolIdentifier"));
         let port = if has_ports { self.cell_number(port) } else { 0 };
         endpoint_text(self.chunk.column(address).address_at(self.row), port)
@@ -237,7 +237,8 @@ fn find_first_records<T>(
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let files = flow_files(&arguments.places)?;
-    // Also for JSON and CSV: with an order, all records that may be shown are held in memory until the last file is read.
+    // JSON and CSV are no exception: with an order, all records that may be shown stay in memory until the
+    // last file is read.
     let most = arguments.most.unwrap_or(DEFAULT_ROW_LIMIT);
     let filter = arguments.filter.to_flow_filter(shown.names)?;
     Ok(first_records(&files, &filter, needed, order, most, show)?)

@@ -1,4 +1,5 @@
-//! The columns that `packetrig flows show` prints: those of records, and names of what is in them.
+//! The columns that `packetrig flows show` prints: those of records, and the names of addresses, ports
+//! and systems in them.
 
 use super::values::{cell_text, or_dash};
 use crate::args::ShownColumn;
@@ -26,7 +27,8 @@ impl ShownColumns<'_> {
     }
 
     pub(super) fn append_json_row(&self, chunk: &RowChunk, row: usize, text: &mut String) {
-        // Written by hand: a JSON value for each of millions of records would cost more than reading them.
+        // This code writes JSON by hand: a JSON value for each of millions of records would cost
+        // more than reading them.
         let mut before = '{';
         for column in self.columns {
             text.push(before);
@@ -55,7 +57,7 @@ impl ShownColumns<'_> {
                 text.push(',');
             }
             match column {
-                // Texts come from exporters and may contain anything; the other kinds never need quotes.
+                // Texts come from exporters and may contain anything; values of other kinds never need quotes.
                 ShownColumn::Stored(column)
                     if matches!(column.kind, ElementKind::Word | ElementKind::Fields) =>
                 {

@@ -101,7 +101,8 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
     }
     if totals.records_with_merges > 0 {
         text.extend([format!(
-            "{} records are of flows of which packets were merged before the meter and count as one: too few packets and bytes\n",
+            "{} records are of flows with packets that were merged before the meter and count as one: too \
+            few packets and bytes\n",
             format_count(totals.records_with_merges)
         )]);
     }

@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// Name of a number of each group in JSON and CSV, and the function that computes it.
 type GroupMeasure = (&'static str, fn(&GroupSum) -> Value);
 
-// One list, so that JSON, CSV and the page's API have the same numbers. An unknown number is null, or an empty field.
+// One list serves all outputs, so that JSON, CSV and the page's API have the same numbers. An unknown number
+// is null, or an empty field.
 const TOP_FLOW_MEASURES: [GroupMeasure; 10] = [
     ("flows", |has| has.sum.flows.into()),
     ("packets", |has| has.sum.packets.into()),
@@ -44,8 +45,8 @@ pub(crate) fn group_measures(has: &GroupSum) -> impl Iterator<Item = (&'static s
         .map(|(name, measure)| (*name, measure(has)))
 }
 
-const FILES_CHANGED_ERROR: &str =
-    "top: files were removed or replaced while they were read: groups may lack what was in them; ask again";
+const FILES_CHANGED_ERROR: &str = "top: files were removed or replaced during the query: their records may be missing \
+    from the groups; repeat the query";
 
 pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
@@ -121,7 +122,7 @@ fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool)
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let numbers = TOP_FLOW_MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has)));
-    // In each line, because JSON lines have no place for remarks about all of them.
+    // Each line repeats this value, because JSON lines have no place for remarks about all lines.
     let changed = files_have_changed.then(|| ("files_have_changed".to_owned(), true.into()));
     Value::Object(values.chain(numbers).chain(changed).collect())
 }
@@ -130,8 +131,8 @@ fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool)
 fn order_value_text(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
     let value = has.order_value(order);
     match order {
-        // Only sums have a whole that a group can be a share of: the rates of groups do not add up to that of
-        // all.
+        // Only sums have a total of which a group can be a share: the rates of groups do not add up to the
+        // rate of all records.
         TopOrder::Bytes | TopOrder::Packets | TopOrder::Flows => {
             format_percent(value, total.order_value(order))
         }
@@ -154,7 +155,7 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     all[0] = format!("all ({about}{})", format_count(top.groups_seen));
     all.extend(sum_cells(&top.total, &top.total, order));
     let table = format_table(&header, groups.chain([all]));
-    // In the table, too: a saved table must say that groups may be incomplete.
+    // The table repeats this note: a saved table must say that groups may be incomplete.
     if top.files_have_changed { format!("{table}{FILES_CHANGED_ERROR}\n") } else { table }
 }
 

@@ -12,7 +12,7 @@ use packetrig_flow_store::grouping::{GroupPart, GroupValue};
 use packetrig_flow_store::json::mac_text;
 use packetrig_flow_store::tcp_flags;
 
-/// Formats the value in a row of a file. A dash stands for an unknown one.
+/// Formats the value in a row of a file. A dash means that the value is unknown.
 pub(super) fn cell_text(column: &FlowColumn, cells: &ColumnCells, row: usize) -> String {
     match column.kind {
         // Files have zeros for an address that is not in the packet.
@@ -80,7 +80,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     }
 }
 
-/// A dash stands for an unknown value.
+/// A dash means that the value is unknown.
 pub(super) fn or_dash(text: String) -> String {
     if text.is_empty() { "–".to_owned() } else { text }
 }
@@ -97,7 +97,7 @@ pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Va
     }
 }
 
-/// IANA's numbers of `flowEndReason`, in words. A flow that ended by its active timeout goes on in another record.
+/// IANA's numbers of `flowEndReason`, in words. After an active timeout, the flow continues in another record.
 pub(super) const fn end_reason(number: u64) -> &'static str {
     match number {
         1 => "idle timeout",
@@ -113,7 +113,8 @@ pub(super) const fn end_reason(number: u64) -> &'static str {
 pub(super) fn sampling_remark(sampled_records: u64) -> Option<String> {
     (sampled_records > 0).then(|| {
         format!(
-            "{} records are of sampled packets: sums count what was metered, and are not multiplied by the sampling interval",
+            "{} records are of sampled packets: sums count the metered packets, and are not multiplied by \
+            the sampling interval",
             format_count(sampled_records)
         )
     })

@@ -42,7 +42,7 @@ fn read_counters(file: &Path) -> Result<String, Error> {
 
 /// Returns true if the log has every frame that it should have; `None` if that is unknown.
 fn is_complete(checked: &LogCheck) -> Option<bool> {
-    // A frame that is known to be missing decides, whatever else is in doubt.
+    // If a frame is certainly missing, this decides the result, regardless of other doubts.
     if checked.is_incomplete() {
         return Some(false);
     }
@@ -78,7 +78,7 @@ fn check_text(checked: &LogCheck) -> String {
         Some(false) if is_only_changed(checked) => "no frame is known to be missing, but the log was changed",
         Some(true) => "the log is complete",
         Some(false) => "the log is not complete",
-        None => "no frame is known to be missing, but whether the log is complete is unknown",
+        None => "no frame is known to be missing, but the log may be incomplete",
     };
     lines.push(format!("{} files: {verdict}", format_count(checked.files)));
     text + &lines.join("\n") + "\n"
@@ -137,7 +137,8 @@ fn describe_tap_comparison(checked: &LogCheck) -> String {
     let Some(tap) = checked.tap else { return String::new() };
     let lost = checked.lost_copies();
     let rows = (0..2).map(|way| {
-        // If the loss of a direction is known, no trailer in the log means that no frame was seen, not that this is unknown.
+        // If the loss of a direction is known and the log has no trailer, then no frame was seen. The count
+        // is known to be zero.
         let seen = checked.numbers[way]
             .map(|numbered| numbered.seen)
             .or_else(|| lost[way].map(|_| 0))
@@ -168,8 +169,8 @@ fn describe_doubt(doubt: LogDoubt) -> String {
             format_count(frames)
         ),
         LogDoubt::Anew { times } => format!(
-            "the tap restarted {} times during the log: its counters cover only the time since the last start, \
-                so losses cannot be told",
+            "the tap restarted {} times during the log: its counters cover only the time since the last \
+            start, so the losses are unknown",
             format_count(times)
         ),
     }

@@ -3,7 +3,8 @@
 use super::tools::{self, ToolCall};
 use serde_json::{Value, json};
 
-/// Supported versions of the protocol, the newest first. They do not differ in what this server uses.
+/// Supported versions of the protocol, the newest first. This server uses only parts that are the same
+/// in all of them.
 const SUPPORTED_MCP_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// Instructions that the assistant gets before its first call.
 const ASSISTANT_INSTRUCTIONS: &str = "packetrig tests networks: it sends frames from interfaces of a test rig and accounts for every one of them. \
@@ -61,7 +62,7 @@ fn answer_request(method: &str, parameters: &Value, make_call: &CallMaker<'_>) -
     }
 }
 
-/// The version that the client asks for, if it is known; else the newest, and the client decides.
+/// Returns the version that the client requests, if it is supported; otherwise the newest, and the client decides.
 fn build_introduction(asked: &Value) -> Value {
     let version = SUPPORTED_MCP_VERSIONS
         .iter()

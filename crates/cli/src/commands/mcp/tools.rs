@@ -84,7 +84,8 @@ pub(super) const MCP_TOOLS: &[Tool] = &[
     },
     Tool {
         name: "open_run",
-        description: "Opens a run: takes the ports of an Open Traffic Generator configuration. Nothing is sent before start_streams. Ends the run before it.",
+        description: "Opens a run on the ports of an Open Traffic Generator configuration, and ends an \
+            earlier run. No frame is sent before start_streams.",
         parameters: &[required(
             "configuration",
             ParameterKind::Document,
@@ -153,7 +154,7 @@ pub(super) const MCP_TOOLS: &[Tool] = &[
     },
     Tool {
         name: "method_progress",
-        description: "How far a test method is, and what it knows.",
+        description: "Returns the progress of a test method and its results so far.",
         parameters: &[RESULT_ID_PARAMETER],
         form: ApiCallForm::GetOf("/api/v1/methods/"),
     },

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// Shortest timeouts of a group: longer than the clocks of its meters may differ.
 const MIN_GROUP_IDLE_TIMEOUT: Nanos = Nanos::from_secs(2);
-/// More than the clocks of meters differ, and more than the time that flows are kept after their end.
+/// Longer than the difference between the clocks of meters, and longer than the time that flows are
+/// kept after their end.
 const MAX_METER_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(2);
 
 /// Endings of file names; an input with one is a file, even a missing one.
@@ -43,7 +44,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         tunnel_in_key: key.contains(&FlowKeyPart::Tunnel),
         // Secret and new for each process: with a known key, a sender could choose flows that all fall into one bucket.
         hash_key: [random_number(), random_number()],
-        // This key is the user's: meters with the same one number flows alike.
+        // The user chooses this key: meters with the same key number flows alike.
         flow_id_key: read_flow_id_key(arguments.flow_id_key.as_deref())?,
         sampling: arguments.sample,
         group,
@@ -94,12 +95,12 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
         }
         MeterFormat::V9 | MeterFormat::V5 => {
             return refused(
-                "needs --format ipfix or sim: NetFlow cannot say how much a flow had since it began",
+                "needs --format ipfix or sim: NetFlow has no field for the totals of a flow since its start",
             );
         }
     }
     if arguments.sample > 1 {
-        return refused("cannot be combined with --sample: each meter would take other packets");
+        return refused("cannot be combined with --sample: each meter would sample different packets");
     }
     if arguments.idle < MIN_GROUP_IDLE_TIMEOUT || arguments.active < MIN_GROUP_IDLE_TIMEOUT {
         return refused("needs timeouts (--idle, --active) of at least 2s");
@@ -112,10 +113,10 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
     Ok(has_history.then(|| RecordOriginMark { group: RecordOriginMark::group_number(name), meter, lane: 0 }))
 }
 
-/// Time after its start at which a meter knows which flows began before.
+/// Time after the start of a meter until it knows which flows began before its start.
 fn time_until_ready(arguments: &Arguments) -> Nanos {
     match arguments.format {
-        // It knows from its first packet on, but the clocks of the others may be ahead.
+        // The meter has this knowledge from its first packet on, but the clocks of the other meters may be ahead.
         MeterFormat::Sim => MAX_METER_CLOCK_DIFFERENCE,
         _ => arguments.idle + MAX_METER_CLOCK_DIFFERENCE,
     }
@@ -161,7 +162,7 @@ fn parse_interface(name: &str) -> Result<PortLocation, Error> {
 
 fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let workers = usize::from(arguments.workers);
-    // Decided by name, before anything is opened: files and interfaces have different sources.
+    // The name alone decides, before anything is opened: files and interfaces have different sources.
     if arguments.inputs.iter().all(|name| is_file(name)) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
         let pace = arguments.pace.map(|speed| ReplayPace::new(speed.millionths()));
@@ -180,9 +181,9 @@ fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let locations: Vec<PortLocation> =
         arguments.inputs.iter().map(|name| parse_interface(name)).collect::<Result<_, _>>()?;
     let mut seen = BTreeSet::new();
-    // Only for interfaces: a file that is given twice is metered twice, as the user asked.
+    // Only interfaces are checked: a file that is given twice is metered twice, as the user asked.
     if let Some(twice) = arguments.inputs.iter().find(|name| !seen.insert(*name)) {
-        return Err(Error::Usage(format!("{twice} is given twice: its packets would be counted twice")));
+        return Err(Error::Usage(format!("{twice} occurs twice: its packets would be counted twice")));
     }
     if arguments.direction == Some(DirectionArg::Both) && arguments.source != MeterSourceArg::Packet {
         return Err(Error::Usage(
@@ -209,7 +210,7 @@ fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
 
 /// A missing file must be reported as a file: `a.pcap` is hardly the name of an interface.
 fn is_file(name: &str) -> bool {
-    // Also a pipe that another program writes a capture into.
+    // This includes a pipe into which another program writes a capture.
     std::fs::metadata(name).is_ok_and(|facts| !facts.is_dir())
         || CAPTURE_FILE_EXTENSIONS.iter().any(|ending| name.ends_with(ending))
 }

@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time that a record waits for others if another meter may have to send it. It is short: records on their way are sent twice.
+/// Time that a record waits in case another meter has to send it. It is short: a record that is already on
+/// its way is sent twice.
 const STANDBY_FLUSH_DELAY: Nanos = Nanos::from_millis(10);
 /// Longest time between two checks for due work of a sink.
 const SINK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ pub(super) struct MeterOutputs {
 }
 
 impl MeterOutputs {
-    /// Opens all outputs, or none: after a failure, those that were opened are ended again.
+    /// Opens all outputs, or none: after a failure, the outputs that were opened are ended again.
     pub(super) fn open_outputs(
         arguments: &Arguments,
         options: &MeterOptions,
@@ -116,8 +117,8 @@ fn start_export(
         identity: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
         server_name: arguments.tls_name.clone(),
     });
-    // `--queue` is for both queues together: a quarter for bursts between the workers and the export thread, the rest for each
-    // slow target.
+    // `--queue` is the size of both queues together: a quarter for bursts between the workers and the export
+    // thread, three quarters for the slow targets.
     let group = group_export(arguments)?;
     let usual = export::MeterExport::default().flush_after;
     let flush_after = if group.is_some() { usual.min(STANDBY_FLUSH_DELAY) } else { usual };
@@ -190,8 +191,7 @@ fn start_parquet_thread(
                 }
                 // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}
-                // A timeout is for the tick below: a quiet meter must close its files and store its ledger,
-                // too.
+                // A timeout is for the tick below: a quiet meter must close its files and store its ledger, too.
                 Err(error) if error.is_timeout() => {}
                 // The last worker has dropped its end of the queue.
                 Err(_) => return keeper.close_files(),
@@ -246,7 +246,7 @@ impl OutputKeeper {
         let mut state = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         state.kept = kept;
         if let Err(error) = done {
-            // The last failure stays when later records are stored: some records may have been lost in between.
+            // The last failure stays visible when later records are stored: records may have been lost in between.
             state.failure = Some(error.to_string());
         }
     }

@@ -72,7 +72,7 @@ fn group_text(group: &GroupReport) -> String {
         format!("group {}: meter {} is {role}; {switches} changes of role\n", group.name, group.meter);
     let own = [format!("meter {}", group.meter), "this one".to_owned(), format_count(group.packets)];
     let peers = group.peers.iter().map(|peer| {
-        // A silent peer's last role means nothing: another one may have taken it over.
+        // The last role of a silent peer means nothing: another meter may have taken over this role.
         let state = match (peer.is_alive, peer.is_active) {
             (false, _) => "silent",
             (true, true) => "active",
@@ -115,10 +115,7 @@ fn ledger_row(line: &LedgerLine) -> Vec<String> {
 fn notes_text(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
-        (
-            packets.merged,
-            "merged packets were taken apart; each counts as the packets that it was on the wire",
-        ),
+        (packets.merged, "merged packets were split; each counts as its original packets on the wire"),
         (
             packets.unsplit,
             "packets were merged before the meter in a way that cannot be undone: each counts as one, and its flow's \

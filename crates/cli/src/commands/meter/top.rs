@@ -36,7 +36,7 @@ impl TopScreen {
         let flows = largest_flows(noted, MAX_SHOWN_FLOWS);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
-        // In a file, screens follow each other, and escapes would be garbage.
+        // Files get no escape sequences: there, screens follow each other, and a reader would see garbage.
         let clear = if self.is_terminal { CLEAR_SCREEN_SEQUENCE } else { "" };
         let elapsed = Nanos::new(report.elapsed_ns).as_secs_f64();
         let line = show::progress_line(report, self.last.as_ref());

@@ -104,7 +104,7 @@ fn run_when_due(
     // The time is taken before the command starts, because the device may change at any time while it runs.
     let begun = MonoTime::from_nanos(clock::monotonic_ns());
     run_shell(command)?;
-    // Until here the device may have changed at any time: the shell does not say which of its commands did it.
+    // The device may have changed at any time up to here: the shell does not tell which of its commands changed it.
     let ended = MonoTime::from_nanos(clock::monotonic_ns());
     Ok(Some(EventCommandTimes { begun: begun.since(first), ended: ended.since(first) }))
 }

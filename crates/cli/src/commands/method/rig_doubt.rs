@@ -22,9 +22,9 @@ impl RigDoubt {
             return None;
         }
         Some(
-            "warning: this machine, not the device, failed the last trials: it is too busy or too slow for these loads, and the \
-             test may find its limit and not that of the device; end other programs, set --max-rate, or see what it can do \
-             (`packetrig test calibrate`)",
+            "warning: this machine, not the device, failed the last trials: it is too busy or too slow \
+            for these loads, so the test may find the limit of this machine and not of the device; end \
+            other programs, set --max-rate, or measure the machine (`packetrig test calibrate`)",
         )
     }
 }

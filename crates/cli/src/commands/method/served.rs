@@ -181,19 +181,19 @@ struct StartedTests {
 }
 
 impl MethodRunner {
-    /// A runner whose tests run on threads that `rights` starts.
+    /// A runner that runs its tests on threads which `rights` starts.
     pub(crate) fn new(terms: ServedTestTerms, rights: Arc<ResidentThread>) -> Self {
         Self { terms, rights, tests: Mutex::default() }
     }
 
     fn launch_test(&self, request: Value) -> Result<TestProgress, TestRefusal> {
         let mut tests = self.lock_tests();
-        // One at a time: two tests on the ports of one machine would disturb each other's measurements.
+        // One test runs at a time: two tests on the ports of one machine would disturb each other.
         if let Some(running) = tests.by_id.values().find(|test| !test.lock_progress().state.is_final()) {
             return Err(TestRefusal::Busy(running.lock_progress().id.clone()));
         }
-        // The job runs on the thread with rights, and so does the thread that it starts: threads inherit
-        // capabilities.
+        // The job runs on the thread with rights, and so does the thread that it
+        // starts: threads inherit capabilities.
         let started = self.rights.run_job(|| served_test_setup(&self.terms, request)).map_err(Error::from)?;
         let StartedTest { test, thread } = started?;
         let progress = test.lock_progress().clone();
@@ -311,11 +311,11 @@ fn served_test_setup(terms: &ServedTestTerms, request: Value) -> Result<StartedT
 
 /// Does the work of a test and records its end, also after a panic: otherwise the test would stay `running` and block all others.
 fn run_and_record_end(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
-    // After a panic, only the progress is used, and that is whole after each of its changes.
+    // After a panic only the progress is used, and each of its changes leaves it complete.
     let ended = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(ended) => ended.map_err(|error| packetrig_units::message_with_causes(&error)),
         Err(panic) => Err(format!(
-            "bug: an assumption of packetrig failed: {}; please report what the server has printed",
+            "bug: an assumption of packetrig failed: {}; please report the output of the server",
             extract_panic_message(&*panic)
         )),
     };
@@ -352,8 +352,8 @@ fn record_end(test: &ServedTest, ended: Result<TestEnd, String>) {
 fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     let options: MethodOptions = serde_json::from_value(given.clone())
         .map_err(|error| TestRefusal::Invalid(format!("options: {error}")))?;
-    // Compared with what was read: serde ignores unknown members, and a misspelt option would be without
-    // effect.
+    // The options are compared with the document, because serde ignores unknown members: a misspelt option
+    // would have no effect.
     let known = serde_json::to_value(&options).unwrap_or_default();
     if let Some(path) = unknown_member(&given, &known) {
         return Err(TestRefusal::Invalid(format!("options: the method has no member {path}")));
@@ -378,7 +378,7 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
 fn unknown_member(given: &Value, known: &Value) -> Option<String> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
-            // A member without a value may be left out when it is written.
+            // A member without a value may be left out of the document.
             let Some(known) = known.get(name) else { return (!value.is_null()).then(|| name.clone()) };
             unknown_member(value, known).map(|path| format!("{name}.{path}"))
         }),
@@ -404,15 +404,15 @@ fn check_plans(
     }
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
     for (number, plan) in plans.iter().enumerate() {
-        // Before anything else of the plan: a client of the API must not make this program open a file.
+        // This check comes first: a client of the API must not make this program open a file.
         refuse_files(number, plan)?;
         let document =
             PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };
         let device = DeviceTraffic::from_document(document, &fleet, link)
             .map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
         if device.find_fleet(&fleet)?.is_some() != terms.fleet.is_some() {
-            let text =
-                "plans: a port is not on this machine; `packetrig serve --on-fleet` serves those of a fleet";
+            let text = "plans: a port is not on this machine; `packetrig serve --on-fleet` serves the \
+                ports of a fleet";
             return Err(TestRefusal::Invalid(text.to_owned()));
         }
     }

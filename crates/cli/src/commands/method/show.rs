@@ -163,7 +163,7 @@ impl StoredTest {
     }
 
     fn to_json(&self) -> String {
-        // It has only numbers, texts and lists, which can always be written as JSON.
+        // The value has only numbers, texts and lists, which JSON can always represent.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
@@ -171,7 +171,7 @@ impl StoredTest {
 
     fn to_text(&self) -> String {
         let heading = format!("Test {} ({}), {} trials\n", self.id, self.report.options.name(), self.trials);
-        // The table of the verdict is there only if there is something to judge.
+        // The verdict has a table only if a criterion judges something.
         let is_judged = self.report.judgement.verdict.is_some();
         let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
         std::iter::once(heading).chain(self.tables.iter().map(format_result_table)).chain([verdict]).collect()
@@ -199,13 +199,13 @@ impl StoredTest {
 }
 
 fn sum_trial_times(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
-    // Not from the clock: a test that was resumed has pauses between its processes.
+    // The clock is not used: a resumed test has pauses between its processes.
     trials.iter().fold(Nanos::ZERO, |sum, JournalEntry { order, result, .. }| {
         sum + options.trial_waits(order).total_wait() + result.sending + result.overhead
     })
 }
 
-/// Name of the verdict, as for runs. A result that no criterion judged is no PASS, even if all of it is known.
+/// Name of the verdict, as for runs. A result without a criterion is no PASS, even if every value is known.
 const fn verdict_name(verdict: Option<MethodVerdict>) -> &'static str {
     match verdict {
         None => "NOT JUDGED",
@@ -219,7 +219,7 @@ fn format_result_table(part: &ResultTable) -> String {
     let headings = part.column_headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
     let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
-    // A table without rows is its notes alone: they say why there is nothing.
+    // A table without rows has only notes: they explain why there are no rows.
     if part.rows.is_empty() {
         return format!("\n{}\n{notes}", part.title);
     }
@@ -231,7 +231,7 @@ pub(super) fn announce_trial(trial: &NextTrial<'_>) {
     let NextTrial { number, order, options, method } = trial;
     print_remark(format_args!("trial {number}: {}", describe_order(order)));
     let known = method.describe_progress();
-    // An estimate that fails is left out: it must not end a test.
+    // A failed estimate is left out: it must not end a test.
     let to_go = options.remaining_cost(method).map(|cost| describe_trial_time(&cost)).unwrap_or_default();
     print_remark(format_args!("  {known}; {to_go} to go"));
 }
@@ -286,7 +286,7 @@ fn describe_trial_time(cost: &CostRange) -> String {
 
 /// Formats a long time for planning; up to two hours, it is rounded up.
 fn format_duration(time: Nanos) -> String {
-    // Rounded up, because a plan for a lab must rather end early than late.
+    // The estimate is rounded up, because a lab plan should rather end early than late.
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
         0..=119 => format!("{seconds} s"),

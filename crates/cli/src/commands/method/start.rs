@@ -55,7 +55,7 @@ struct MethodSetup {
 
 pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let (start, traffic, terms) = (request.prepare_setup()?, request.traffic(), request.terms());
-    // The remark comes before the output of a dry run, because it concerns the sizes that are printed there.
+    // The remark comes before the output of a dry run, because it is about the printed sizes.
     quick::print_size_remark(
         request.frame_size(),
         traffic.vlan.is_some(),
@@ -145,7 +145,7 @@ fn load_at(
     }
     let device = single_device_traffic(traffic, terms, size, None)?;
     match rate {
-        // For a plan, a share is one of its own rates.
+        // For a plan, a share is relative to the plan's own rates.
         Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scale_by(to_percent(share) / 100.0)),
         _ => device.load_at(rate),
     }
@@ -153,8 +153,7 @@ fn load_at(
 
 /// The load of a method that sends one load only. Above `--max-rate`, a load from the user is refused and the default is lowered.
 fn choose_single_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
-    // A load that the user typed is refused and not lowered: a result at another load would answer another
-    // question.
+    // A load that the user typed is refused and not lowered: a result at another load would answer another question.
     if rate.is_some() {
         device.refuse_above_limit(Load::new(device.traffic.full_load()), "--rate")?;
     }
@@ -216,7 +215,7 @@ fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameS
 fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
     if let Some(time) = arguments.trial_time {
         options.durations.final_trial_ns = time;
-        // Trials of the search are never longer than those that confirm its result.
+        // Trials of the search are never longer than the trials that confirm its result.
         options.durations.search_trial_ns = options.durations.search_trial_ns.min(time);
         options.durations.loss_trial_ns = time;
         options.durations.latency_trial_ns = time;
@@ -365,7 +364,7 @@ fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
     });
     let (of_first, of_second) =
         (choose_single_load(&first, arguments.rate)?, choose_single_load(&second, arguments.rate)?);
-    // Both devices get the same load, so the lower of their highest loads counts.
+    // Both devices get the same load, so the lower one of their two maximum loads counts.
     let load = ComparedLoad {
         frame_size_bytes: None,
         frames_per_second: if of_second < of_first { of_second } else { of_first },
@@ -390,7 +389,7 @@ fn loss_share_setup(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
     let rates = arguments.rates.iter();
     let loads = rates.map(|rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
-    // This rate only completes the document: the loads of the runs come from `--rates`.
+    // This rate is only a placeholder: the loads of the runs come from `--rates`.
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
     let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
     for load in &loads {

@@ -88,7 +88,7 @@ impl DeviceTraffic {
         self.traffic.least_size().map_err(|problems| self.plan_error(&problems.0))
     }
 
-    /// The load of all senders together at which the busiest one has this rate.
+    /// Returns the total load of all senders at which the busiest sender has this rate.
     pub(super) fn load_at(&self, of_sender: Rate) -> Result<Load, Error> {
         self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.plan_error(&problems.0))
     }
@@ -151,11 +151,11 @@ fn unknown_speed(plan: &Plan, port: usize) -> Error {
 
 fn port_speeds(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {
     if link.is_some() {
-        // A speed in the plan itself is about one port, and `--link` about all others.
+        // A speed in the plan itself is the speed of one port; `--link` is the speed of all other ports.
         return plan.ports.iter().map(|port| port.speed.or(link)).collect();
     }
     if is_of_fleet {
-        // Ports of a fleet are on other machines, whose drivers cannot be asked here.
+        // Ports of a fleet are on other machines, and this process cannot query their drivers.
         return plan.ports.iter().map(|port| port.speed).collect();
     }
     speeds::port_speeds(plan)
@@ -174,7 +174,7 @@ fn document_from_flags(
         pattern: arguments.pattern,
         size: request.size,
         rate: Some(request.rate.unwrap_or(Rate::Share(Share::WHOLE_LINK))),
-        // A trial sets its own length: those of the document are never used.
+        // A trial sets its own length: it never uses the length in the document.
         time: None,
         packets: None,
         continuous: false,

@@ -74,14 +74,15 @@ impl TrialRunner {
         let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
         let options = self.run_options(waits.late_frames_ns, order);
         let ran = self.run_trial(&document, options, hook.as_ref(), watcher);
-        // Before `ran?` and the returns below: the device must not stay as the event left it.
+        // This comes before `ran?` and the returns below: the device must not stay in the state after the event.
         let event = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
         if stop() || !wait_unless_stopped(waits.settle_ns, stop) {
             return Ok(None);
         }
         let took = Nanos::new(clock::monotonic_ns() - begun);
-        // Of the last trial: back ends are chosen for each trial, and the result names those of its end.
+        // These are the back ends of the last trial: each trial chooses its own, and the result names the
+        // ones at its end.
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let own = waits.before_ns + waits.settle_ns + sending_and_drain_time(&report);
         Ok(Some(TrialResult {
@@ -171,8 +172,8 @@ fn without_line_numbers(error: Error) -> Error {
     }
 }
 
-/// Makes a trial on a fleet. On a busy machine a start may come too late for some node; that says nothing about the device, and the
-/// trial is begun again.
+/// Makes a trial on a fleet. On a busy machine a start may come too late for a node; this says nothing about
+/// the device, so the trial begins again.
 fn run_until_started(
     fleet: &mut TrialFleet,
     document: &str,

@@ -79,14 +79,14 @@ impl TestWatcher for TerminalWatcher {
         if !self.quiet {
             show::report_trial(result);
         }
-        // Also with `--quiet`: it says what the result is worth.
+        // `--quiet` does not hide this line: it says how far the result can be trusted.
         if let Some(warning) = self.doubt.record_trial(result) {
             self.remark(format!("test: {warning}"));
         }
     }
 
     fn leave_unfinished(&mut self, id: &str) {
-        // Also with `--quiet`: the id is needed to resume the test.
+        // `--quiet` does not hide this line: the user needs the id to resume the test.
         self.remark(format!("test {id} is unfinished; `packetrig test resume {id}` continues it"));
     }
 }

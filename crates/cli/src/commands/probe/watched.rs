@@ -35,7 +35,8 @@ struct ServedSeries {
 
 impl SeriesViewer for ServedSeries {
     fn count_probe(&self, series: usize, number: u32) {
-        // Read before the lock is waited for: a viewer that copies the counts must not make the probe look late.
+        // The counts are read before waiting for the lock: a viewer that copies the counts must not make the
+        // probe look late.
         let now = monotonic_now();
         let watched = &self.watched;
         if let (Some(counts), Some(series)) =
@@ -87,7 +88,7 @@ impl LiveSource for WatchedSeries {
             sampled_wall_ns: Some(clock::wall_clock_ns()),
             elapsed,
             totals: sum_totals(&streams, &counts, elapsed),
-            // Probes have no counts of ports, so nobody can tell here where one was lost.
+            // Probes have no counts of ports, so the place of a loss is unknown here.
             losses: LiveLosses { loss, in_motion: true, ..LiveLosses::default() },
             streams,
             ..LiveRun::default()
@@ -149,7 +150,7 @@ impl SeriesCounts {
         self.answered += 1;
         match self.waiting.iter_mut().rfind(|probe| probe.number == number) {
             Some(probe) => probe.is_answered = true,
-            // It comes late, and the probe was counted as lost.
+            // The answer comes late: the probe was already counted as lost.
             None => self.lost = self.lost.saturating_sub(1),
         }
         self.answer_rate.count_event(now);

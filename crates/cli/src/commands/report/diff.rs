@@ -57,7 +57,7 @@ fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult,
     if inside.is_file() {
         return Ok(read_result_file(&inside)?);
     }
-    // No id has a dot or a slash.
+    // An id contains no dot and no slash.
     if text.contains(['.', '/']) || path.is_file() {
         return match read_result_file(path) {
             // The user named this file, so one that is missing is an error of the command line.
@@ -69,7 +69,7 @@ fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult,
     Ok(find_stored(&catalogue, text)?.read_comparable()?)
 }
 
-/// The result with those of its figures that the user has named.
+/// The result, reduced to the figures that the user has named.
 fn select_named_figures(
     mut result: ComparableResult,
     flags: &FigureLimitFlags,
@@ -106,7 +106,7 @@ fn render_comparison(report: &ComparisonReport, is_judged_by_nothing: bool, styl
         format_result_label(&report.after)
     );
     text.push_str(&format_comparison_table(&report.comparison.figures, style));
-    // Without limits there is no verdict: a PASS would mean nothing.
+    // Without limits there is no verdict: a PASS would have no meaning.
     if is_judged_by_nothing && report.difference.is_none() {
         text.push_str("\nNothing was judged: `--max-worse` sets limits.\n");
         return text;

@@ -49,7 +49,7 @@ fn format_methods_table(methods: &[MethodSummary], output: &CommandOutput) -> St
     }
     let header = ["id", "started (UTC)", "type", "name", "verdict", "state", "trials"];
     let rows: Vec<_> = methods.iter().map(build_method_row).collect();
-    // Never the id: it is what the commands that show, continue or remove a method need.
+    // The id is never shortened: users need it for the commands that show, continue or remove a method.
     let least_important = ["trials", "started (UTC)", "name"];
     format_fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
 }
@@ -80,7 +80,7 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
             let UnfinishedMethod { summary, process } = method;
             let (process, resume) = match process {
                 Some(process) => (format!("{process}, alive"), "–".to_owned()),
-                // Only without a living process: two of them would write one journal.
+                // A test can continue only if its process is gone: two processes would write one journal.
                 None => ("ended".to_owned(), format_resume_command(&summary.id)),
             };
             let name = name_or_dash(&summary.name);
@@ -175,7 +175,7 @@ pub(super) fn discard_method(
 
 /// The page of a method for people, from its result and its journal.
 pub(super) fn method_page(method: &MethodSummary) -> Result<String, Error> {
-    // Only a complete method has all the files that its page is made from.
+    // Only a complete method has all files that its page needs.
     if method.state == MethodState::Complete {
         return crate::commands::method::stored_page(&method.directory);
     }

@@ -17,7 +17,7 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
     let age = arguments.older.map(|days| days.saturating_mul(DAY_NS));
     let criteria = PruneCriteria {
         keep: arguments.newest,
-        // The parser takes at most one of the two.
+        // The parser accepts at most one of the two options.
         before_wall_ns: age.map(|age| clock::wall_clock_ns().saturating_sub(age)).or(arguments.before),
         name: arguments.name.clone(),
     };

@@ -43,7 +43,8 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
     Ok(report.comparison.map_or(CommandExit::Ok, |compared| diff::verdict_exit(compared.verdict)))
 }
 
-/// Reads the results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
+/// Reads the results, the oldest first. Only results of the newest one's kind are read: a run and a method
+/// have no common figure.
 fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
     let mut found = catalogue.list_all_stored()?;
     let since_ns = arguments.since.since_ns();
@@ -88,7 +89,7 @@ fn trend_result(
     arguments: &TrendArgs,
 ) -> Result<TrendResult, Error> {
     let mut label = result.label();
-    // From the catalogue: a file of figures alone has no verdict.
+    // The verdict comes from the catalogue: a file of figures has no verdict.
     stored.verdict().clone_into(&mut label.verdict);
     Ok(TrendResult {
         label,
@@ -137,7 +138,7 @@ fn format_results_table(report: &TrendReport, style: TextStyle) -> String {
             row
         })
         .collect();
-    // Id, verdict and the first figure stay: without them a row says nothing about a trend.
+    // Id, verdict and the first figure are always shown: without them a row says nothing about a trend.
     let least_important: Vec<&str> = header.iter().skip(4).rev().copied().chain(["started (UTC)"]).collect();
     format_fitted_table(style.width(), &header, &rows, &least_important, "`--csv`")
 }

@@ -1,5 +1,5 @@
-//! Access to the server: for users of this machine, whom the kernel names for each connection, and for others with the token
-//! (docs/decisions/0018-who-may-use-serve.md).
+//! Access to the server. Users of this machine need no token: the kernel names the user of each connection.
+//! Everybody else needs the token (docs/decisions/0018-who-may-use-serve.md).
 
 use crate::args::ServeArgs;
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub(in crate::commands) fn local_users(arguments: &ServeArgs) -> Option<LocalUse
 
 /// The server's own user, root and these users, if the kernel reports the owners of connections.
 pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUsers> {
-    // Without an answer from the kernel, a local connection could be anybody's: then the token decides.
+    // If the kernel does not name the user, a local connection could be anybody's: then the token decides.
     match users_with_own(allowed) {
         Ok(users) => Some(users),
         Err(error) => {
@@ -79,7 +79,8 @@ fn create_token(mut file: File) -> std::io::Result<String> {
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let token = random.map(|byte| format!("{byte:02x}")).concat();
     writeln!(file, "{token}")?;
-    // On the disk before it is used: after a crash, clients must not have a token that this file lacks.
+    // The token is on the disk before it is used: after a crash, clients must not have a token that is
+    // missing in this file.
     file.sync_all()?;
     Ok(token)
 }
@@ -88,7 +89,7 @@ fn create_token(mut file: File) -> std::io::Result<String> {
 pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     let name = path.display();
     let file = File::open(path).map_err(|source| Error::unreadable_file(path, source))?;
-    // The open file is checked, not its path, so that the checked file is the one that is read.
+    // The open file is checked, not its path: this way the checked file is certainly the file that is read.
     let facts = file.metadata().map_err(|source| Error::unreadable_file(path, source))?;
     // The permission bits of the group and of others must all be zero.
     if !facts.is_file() || facts.mode() & 0o077 != 0 {

@@ -24,7 +24,7 @@ pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Resul
         tap.gone_interfaces().iter().for_each(|name| output.write_line(refusing::loss_remark(name)));
         match tap.read_accounts()? {
             Some(accounts) => output.write_text(show::format_accounts(&tap.state, &accounts, None)),
-            // A tap whose process forwarded has taken its counters with it.
+            // A process that forwarded for its tap has ended, and its counters are lost.
             None => {
                 output.write_line("the tap left no counters: its process forwarded the frames and has ended");
             }

@@ -49,7 +49,7 @@ impl TapImpairments {
         let specs = read_specs(arguments)?;
         let seed = arguments.seed.or(specs.seed).unwrap_or(IMPAIRMENT_SEED);
         let header = truth_header(seed, &specs);
-        // One offset for the whole file, so that its times keep their distances when the wall clock is set.
+        // The whole file uses one clock offset, so that its times keep their distances when the wall clock is set.
         let offset = clock::realtime_offset();
         let truth = arguments
             .truth
@@ -102,7 +102,7 @@ fn read_specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
 }
 
 fn is_file(text: &str) -> bool {
-    // By its ending and not by a look at the disk: `delay=10ms` could be a file, too.
+    // The ending of the name decides, and not a check on the disk: `delay=10ms` could be a file, too.
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 

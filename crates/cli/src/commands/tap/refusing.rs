@@ -32,8 +32,7 @@ impl RefusingSides {
     }
 
     fn refusal_remark(&mut self, direction: &TapDirection) -> Option<String> {
-        // Without a count of forwarded frames, a side that takes some of them cannot be told from one that
-        // takes none.
+        // Without a count of forwarded frames, a side that takes some frames looks like a side that takes none.
         let forwarded = direction.forwarded?;
         let passed_over = dropped_frames(direction, TapLossCause::Skipped);
         let not_taken = passed_over + dropped_frames(direction, TapLossCause::NoRedirect);
@@ -46,7 +45,7 @@ impl RefusingSides {
         if !is_refusing || std::mem::replace(&mut past.is_reported, true) {
             return None;
         }
-        // With several exits for a frame, the kernel does not report why one of them took nothing: then all causes are named.
+        // If a frame has several exits, the kernel does not report why one exit took nothing: then all causes are named.
         let others = if passed_over > 0 { "it is down, or its MTU is too small, or " } else { "" };
         Some(format!(
             "{} refused the last {lost} frames: {others}it is a virtual cable whose far end no longer has GRO \

@@ -30,7 +30,7 @@ fn format_direction(now: &TapDirection, last: Option<&TapDirection>, length: Nan
     if now.lost_frames() > 0 {
         text.extend([", dropped ", &format_count(now.lost_frames())]);
     }
-    // All mirrors in one number: the tables at the end have each of them.
+    // One number sums all mirrors: the tables at the end show each mirror.
     let missing: u64 = now.mirrors.iter().flat_map(|mirror| mirror.dropped.values()).sum();
     if missing > 0 {
         text.extend([", copies dropped ", &format_count(missing)]);
@@ -101,7 +101,7 @@ fn build_account_rows(direction: &TapDirection) -> Vec<AccountRow> {
     for (cause, frames) in &direction.dropped {
         rows.push(AccountRow::new("dropped", Some(*frames), cause.to_text()));
     }
-    // Without a mirror nothing is to be copied, and zeros would look like a mirror that fails.
+    // Without a mirror there are no copies to make, and zeros would look like a failing mirror.
     if direction.mirrors.is_empty() {
         return rows;
     }

@@ -36,7 +36,7 @@ impl Theme {
         Self { is_coloured }
     }
 
-    /// Style of titles. It has no colour, so that it is the same for everybody.
+    /// Style of titles. It has no colour, so that it looks the same on every terminal.
     fn title_style() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
@@ -72,7 +72,7 @@ struct ScreenRows {
 }
 
 impl ScreenRows {
-    /// Takes the next rows from the top; fewer if fewer are left.
+    /// Takes the next rows from the top; fewer if the area has fewer.
     fn take_rows(&mut self, height: u16) -> Rect {
         let height = height.min(self.left.height);
         let taken = Rect { height, ..self.left };
@@ -92,7 +92,7 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
     let screen = frame.area();
     let mut rows = ScreenRows { left: screen };
     draw_line(frame, rows.take_rows(1), build_title_line(state, theme));
-    // Taken from the bottom before anything else: on a low screen, keys and messages matter more than a table.
+    // These rows are reserved at the bottom first: on a low screen, keys and messages matter more than a table.
     draw_line(frame, rows.take_last(1), build_legend_line(state, screen.width, theme));
     draw_line(frame, rows.take_last(1), build_message_line(state));
     if state.is_helping {
@@ -125,7 +125,7 @@ fn draw_tables(
     theme: Theme,
 ) {
     let has_both = frame.area().height >= MIN_ROWS_FOR_BOTH_TABLES;
-    // The other table gets the rows that it needs, and at most a third.
+    // The second table gets the rows that it needs, at most a third of the screen.
     let needed = |count: usize| clamp_to_u16(count + 2).min(rows.left.height / 3);
     match state.pane {
         SelectedPane::Streams => {
@@ -165,7 +165,7 @@ fn build_title_line(state: &WatchState, theme: Theme) -> Line<'static> {
 }
 
 fn format_run_line(run: &RunFacts) -> Line<'static> {
-    // A configuration without a run has no id: the server holds it, and nothing has been opened yet.
+    // A configuration without a run has no id: the server has the configuration, but has opened no port yet.
     let id = run.id.as_deref().map_or_else(|| "of this server".to_owned(), make_printable);
     let state = run.ended.as_ref().map_or_else(
         || run.state.as_deref().map_or_else(|| "opening".to_owned(), make_printable),
@@ -201,8 +201,8 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
     let received = line("Received", totals.frames_rx.0, totals.frames_rx_rate, totals.bytes_rx_rate);
     draw_rate(frame, rows.take_rows(1), state, received, |point| point.received);
     if frame.area().height >= MIN_ROWS_FOR_LEDGER {
-        // Absent figures become dashes: a run without latency has the line, too, so the lines below keep their
-        // places.
+        // Absent figures become dashes: a run without latency has the line, too, so the lines
+        // below keep their places.
         let figures = totals.latency_ns.unwrap_or_default();
         let [min, mean, max] = [figures.min, figures.mean, figures.max].map(format_latency_or_dash);
         draw_line(
@@ -241,7 +241,7 @@ fn build_losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
     for ((_, count), name) in run.losses.loss_places().into_iter().zip(short_names) {
         spans.push(Span::raw(name));
-        // A question mark and no zero: the place may have lost frames that nobody counted.
+        // A question mark replaces a zero: the place may have lost frames that no counter counted.
         let text = count.map_or_else(|| "?".to_owned(), numbers::format_count);
         spans.push(Span::styled(text, ledger::loss_style(count, theme)));
     }
@@ -285,9 +285,9 @@ fn build_legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'stat
 }
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
-    // In two columns where one is not high enough.
+    // The keys use two columns if one column is not high enough.
     let height = usize::from(area.height).max(1);
-    // All keys must be on the page: it is where a user looks for those that the legend leaves out.
+    // The page must list all keys: users look here for keys that the legend omits.
     let columns = KEY_HANDLERS.len().div_ceil(height).max(1);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
     for (index, handlers) in KEY_HANDLERS.chunks(height).enumerate() {

@@ -143,7 +143,7 @@ pub(super) struct FrameCount(pub(super) u64);
 
 impl<'de> Deserialize<'de> for FrameCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Both forms in one type: the server writes text only for counts that JavaScript would round.
+        // One type accepts both forms: the server writes text only for counts that JavaScript would round.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Form {
@@ -185,7 +185,7 @@ impl LossFacts {
 pub(super) fn make_printable(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
-        // `make_safe` lets colours, tabs and line ends of our own through; here none are our own.
+        // `make_safe` keeps the colours, tabs and line ends that packetrig adds; here packetrig adds none.
         if c.is_control() { harmless.extend(c.escape_default()) } else { harmless.push(c) }
     }
     make_safe(&harmless).into_owned()

@@ -94,7 +94,7 @@ pub(super) struct ServerLink {
 
 impl ServerLink {
     pub(super) fn start_threads(client: ApiClient, request: EventRequest, lasts: ServerLife) -> Self {
-        // Bounded, so that a slow terminal slows the server's events instead of filling memory.
+        // The channel is bounded, so that a slow terminal slows the server's events instead of filling memory.
         let (event_sender, events) = sync_channel(MAX_WAITING);
         let (orders, order_receiver) = channel();
         let request = Arc::new(Mutex::new(request));
@@ -118,7 +118,7 @@ impl ServerLink {
         let Some(events) = &self.events else { return Ok(None) };
         match events.recv_timeout(timeout) {
             Ok(event) => event.map(Some),
-            // Both threads hold a sender, so a closed channel alone would not show that one of them has ended.
+            // Both threads hold a sender, so the channel stays open when only one of them has ended.
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
                 // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
                 Err(ClientError::Options(
@@ -147,7 +147,7 @@ impl Drop for ServerLink {
         self.is_ending.store(true, Ordering::Release);
         // Threads that wait at their queues see that the other end is closed.
         drop((self.events.take(), self.orders.take()));
-        // A thread may wait for a server that does not answer. It holds nothing but a connection, and the user wants the end now.
+        // A thread may wait for a server that does not answer. It holds only a connection, and the user wants to leave now.
         for _ in 0..CHECKS_AT_END {
             if self.threads.iter().all(JoinHandle::is_finished) {
                 break;
@@ -200,7 +200,7 @@ impl Follower {
                 Err(FollowFailure::Client(error))
                     if error.can_succeed_later() && self.lasts == ServerLife::OfRun =>
                 {
-                    // Closed means that the screen has ended, too.
+                    // A closed channel means that the screen has ended, too.
                     drop(self.events.send(Ok(WatchEvent::Ended)));
                     return;
                 }

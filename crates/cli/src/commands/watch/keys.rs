@@ -10,7 +10,7 @@ const PAGE_KEY_ROWS: isize = 10;
 const RATE_UP_PERCENT: u64 = 110;
 const RATE_DOWN_PERCENT: u64 = 91;
 
-/// Stands for Ctrl-C, which quits whatever else the keys do at the moment.
+/// Means Ctrl-C, which quits in every mode.
 pub(super) const INTERRUPT_KEY: KeyCode = KeyCode::Null;
 
 /// A key and its action.
@@ -125,7 +125,7 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamComm
         state.has_ended = true;
         return None;
     }
-    // Any key closes the page and does nothing else: a reader of the help must not stop a stream by it.
+    // Any key closes the page and does nothing else: a reader of the help must not stop a stream by accident.
     if state.is_helping {
         state.is_helping = false;
         return None;
@@ -135,7 +135,7 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamComm
     }
     // Keys that are not in the table do nothing: a slip must not change a run.
     let handler = KEY_HANDLERS.iter().find(|handler| handler.codes.contains(&code))?;
-    // The message is about the last key, and must not be taken for the answer to this one.
+    // The message belongs to the last key: the user must not mistake it for the answer to this key.
     state.message.clear();
     match handler.action {
         KeyAction::Look(act) => {

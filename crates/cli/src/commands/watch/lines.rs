@@ -20,7 +20,7 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
     let mut last = String::new();
     print_events(link, output, |event, output| match event {
         WatchEvent::Server(event) if event.name == "live" => {
-            // A state that cannot be read is left out: the next one comes within a second.
+            // An unreadable state is left out: the next state comes within a second.
             let Ok(facts) = serde_json::from_value::<LiveFacts>(event.data) else { return };
             let line = facts.run.as_ref().map_or_else(|| "no configuration".to_owned(), format_run_line);
             // A paused run repeats its state, and a log of it should stay short.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// The screen, on a thread of its own. Closing it restores the terminal.
+/// The screen, on a separate thread. Closing it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct ScreenThread {
     is_over: Arc<AtomicBool>,

@@ -52,7 +52,7 @@ impl RateHistory {
         // The server sends cumulative counts: a rate needs two points.
         for pair in points.windows(2) {
             let [(before, tx_before, rx_before), (now, tx, rx)] = [pair[0], pair[1]];
-            // At least a millisecond: two points of one moment must not divide by zero.
+            // The divisor is at least a millisecond: two points with the same time must not divide by zero.
             let per_second = |count: u64| count as f64 * 1000.0 / now.saturating_sub(before).max(1) as f64;
             let (sent, received) = (tx.saturating_sub(tx_before), rx.saturating_sub(rx_before));
             self.push_point(RatePoint {

@@ -90,7 +90,7 @@ impl StreamOrdering {
     const CONFIGURATION: Self = Self { column: "", largest_first: false, name: "configuration" };
 }
 
-/// The orders in the sequence in which the key offers them.
+/// The orders, in the sequence in which the key shows them.
 fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
     let of_columns = STREAM_COLUMNS.iter().filter_map(|column| {
         let name = column.watch?.order?;
@@ -190,7 +190,7 @@ impl WatchState {
     pub(super) fn stream_window(&self) -> StreamWindow {
         let (column, is_descending) = self.sort_column();
         let sign = if is_descending && !column.is_empty() { "-" } else { "" };
-        // One step before the selection, so that a page around it lies within the requested rows.
+        // The window starts one step before the selection, so that a page around it lies within the requested rows.
         let from = (self.selected / ROW_STEP).saturating_sub(1) * ROW_STEP;
         StreamWindow {
             sort: format!("{sign}{column}"),
@@ -240,10 +240,10 @@ impl WatchState {
             // Streams of another configuration may have the same names.
             self.selected_name = None;
         }
-        // The server sends the history only to connections that asked for it: without this, the curves of the last run would stay.
+        // The server sends the history only to connections that requested it: otherwise the curves of the last run would stay.
         self.latest.rates.begin_configuration(facts.configuration);
-        // Also while the view is frozen: it continues with the present, and orders need the latest
-        // configuration.
+        // This also happens while the view is frozen: a view that continues shows the present, and orders
+        // need the latest configuration.
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
             self.latest.rates.add_rates(run);
@@ -350,7 +350,7 @@ impl WatchState {
         match kind {
             EntryKind::Filter => {
                 self.filter = text;
-                // The old place means nothing among the rows of another filter.
+                // The old row number means nothing among the rows of another filter.
                 self.selected = 0;
                 self.selected_name = None;
                 None

@@ -68,7 +68,7 @@ fn show_until_end(
             drawn => drawn.map_err(terminal_failure)?,
         };
         keys.handle_keys(link, state).map_err(terminal_failure)?;
-        // After the keys, so that a move of the selection is asked for in the same pass.
+        // This comes after the keys, so that a move of the selection is requested in the same pass.
         link.request_rows(state.stream_window());
     }
     Ok(())
@@ -82,7 +82,7 @@ impl KeyReader {
     /// The thread holds nothing but the terminal. It ends with the process.
     fn start_thread() -> Self {
         let (sender, events) = sync_channel(MAX_AT_ONCE);
-        // Not joined: it waits in a read that nothing interrupts.
+        // The thread is not joined: it waits in a read that nothing interrupts.
         thread::spawn(move || pass_events_on(&sender));
         Self(events)
     }
@@ -143,7 +143,7 @@ impl ScreenGuard {
     fn enter_screen() -> io::Result<Self> {
         restore_before_panic_messages();
         let guard = Self;
-        // Set first: if a call below fails, dropping `guard` undoes the calls that succeeded.
+        // This is set first: if a call below fails, dropping `guard` undoes the calls that succeeded.
         IS_ENTERED.store(true, Ordering::Release);
         enable_raw_mode()?;
         execute!(stdout(), EnterAlternateScreen, Hide)?;

@@ -1,7 +1,7 @@
 //! Compresses blocks on the disk's thread.
 //!
-//! Each block becomes a zstd frame of its own, with a checksum. Readers treat a file of many frames as their joined
-//! contents; a capture that is killed is readable up to its last complete block.
+//! Each block becomes a separate zstd frame with a checksum. Readers treat a file of many frames as their
+//! joined contents; a killed capture is readable up to its last complete block.
 
 use std::io;
 use zstd::bulk::Compressor;

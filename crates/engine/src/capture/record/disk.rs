@@ -1,8 +1,8 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
-//! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk. A [`RecordedFileKeeper`] that keeps the files decides about a full disk: try again
-//! because it has made room, or continue without writing until the next file.
+//! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from there
+//! on count as lost to the disk. A [`RecordedFileKeeper`] that keeps the files decides about a full disk. The recording
+//! then tries again, because the keeper has made room, or continues without writing until the next file.
 
 use super::compression::FileCompression;
 use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock};
@@ -195,12 +195,12 @@ impl DiskThread {
             Err(error) if self.continues_without_file(&error) => {}
             Err(error) => return Err((path, error)),
         }
-        // Never below one: the file that was just opened must survive.
+        // The number is never below one: the file that was just opened must survive.
         while self.keep.is_some_and(|keep| self.done.files.len() > keep.max(1)) {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
                 self.done.removed_frames += self.frames.pop_front().unwrap_or(0);
-                // Another process may have removed it already, which is as good.
+                // Another process may have removed it already, which is no problem.
                 drop(std::fs::remove_file(&oldest));
             }
         }
@@ -291,8 +291,8 @@ impl DiskThread {
                 let checksum = &mut self.checksum;
                 let done = match &mut self.compression {
                     None => file.write_at(bytes, block.offset).map(|()| {
-                        // A block in which no record ends has `whole` 0: the end of the last complete record
-                        // stays where it was.
+                        // `whole` is 0 for a block in which no record ends: the end of the last complete
+                        // record did not move.
                         let ends = block.whole.checked_sub(block.offset);
                         if is_checked {
                             checksum.add_bytes(bytes, ends.and_then(|ends| usize::try_from(ends).ok()));
@@ -300,7 +300,7 @@ impl DiskThread {
                         self.whole.max(block.whole)
                     }),
                     Some(compression) => compression.compress_block(bytes).and_then(|compressed| {
-                        // Compressed blocks have no place of their own: each follows the last one that was
+                        // Compressed blocks have no fixed position: each follows the last block that was
                         // written in full.
                         file.write_at(compressed, self.whole)?;
                         if is_checked {
@@ -319,7 +319,7 @@ impl DiskThread {
     /// Closes the current file at its last complete record.
     fn abandon_file(&mut self) {
         if let Some((_, file)) = self.file.take() {
-            // Best effort: without it the file may end with half a record, which readers report.
+            // An error is ignored: the file may then end with half a record, which readers report.
             drop(file.truncate_to(self.whole));
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct DiskBlock {
     pub(super) offset: u64,
     /// File offset where the last complete record in the block ends; zero if none does.
     pub(super) whole: u64,
-    /// Frames whose last byte is in the block.
+    /// Frames that end in the block.
     pub(super) frames: u64,
 }
 
@@ -68,7 +68,7 @@ impl DiskBlockQueue {
         self.current.as_ref().is_some_and(|block| block.frames > 0)
     }
 
-    /// Takes blocks from the free queue until `blocks` are set aside; returns whether that many are available.
+    /// Takes blocks from the free queue until `blocks` blocks are reserved; returns whether this succeeded.
     pub(super) fn reserve_blocks(&mut self, blocks: usize) -> bool {
         while self.held.len() < blocks {
             let Ok(block) = self.free.try_recv() else { return false };
@@ -81,7 +81,7 @@ impl DiskBlockQueue {
     pub(super) fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
         let Some(rest) = bytes.checked_sub(room).filter(|rest| *rest > 0) else { return true };
-        // After a flush in the middle of a block, the next one ends early, at a multiple of its size in the file.
+        // After a flush in the middle of a block, the next block ends early, at a multiple of its size in the file.
         let next = CAPTURE_BLOCK_BYTES - remainder_as_usize(self.position + room as u64, CAPTURE_BLOCK_BYTES);
         self.reserve_blocks(if rest <= next { 1 } else { 2 })
     }
@@ -147,8 +147,8 @@ impl DiskBlockQueue {
         if !self.reserve_blocks(1) {
             return false;
         }
-        // Blocks that were set aside go first. Rotation holds some back, so that the end of one file and the header of
-        // the next always find room, even when the disk is behind.
+        // Reserved blocks are used first. A rotation reserves blocks, so that the end of one file and the
+        // header of the next always find room, even if the disk is slow.
         let Some(mut block) = self.held.pop_front() else { return false };
         // The limit is the next multiple of the block size, so the block after this one is aligned again.
         block.limit = CAPTURE_BLOCK_BYTES - remainder_as_usize(self.position, CAPTURE_BLOCK_BYTES);

@@ -79,7 +79,7 @@ pub struct RecordingOutcome {
     pub removed: u64,
     /// Frames that passed the filter.
     pub passed: u64,
-    /// Frames written, those in removed files included.
+    /// Frames written, including frames in removed files.
     pub written: u64,
     /// Frames in removed files.
     pub removed_frames: u64,
@@ -128,8 +128,8 @@ impl DirectionRecorder {
         // A rotation sets three blocks aside while a fourth is being filled.
         let blocks = (spec.queue / CAPTURE_BLOCK_BYTES).max(4);
         let (free_in, free) = bounded(blocks);
-        // Never full: between the orders that end one file and open the next are at least the blocks with its
-        // end and its header.
+        // The queue is never full: between the orders that end one file and open the next, there are at least
+        // the blocks with its end and its header.
         let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
             free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;
@@ -197,7 +197,7 @@ impl DirectionRecorder {
         // file: the limit on the size of files is a promise.
         let is_room = (!self.is_file_full(length, frame.at) || self.next_file(frame.at))
             && self.feed.reserve_bytes(length);
-        // After the rotation: the numbers of a file are those up to its last frame.
+        // This comes after the rotation: the numbers of a file are those up to its last frame.
         if let Some(shelved) = &mut self.kept {
             shelved.on_arrival(frame.bytes);
         }
@@ -249,12 +249,12 @@ impl DirectionRecorder {
     fn exceeds_size_limit(&mut self, length: usize) -> bool {
         // The statistics that end the file count too; `MAX_FILE_OVERHEAD_BYTES` is a bound for them.
         let end = self.feed.position() + (length + MAX_FILE_OVERHEAD_BYTES) as u64;
-        // Once spent, always spent: a shorter frame must not follow a longer one that was refused.
+        // A used-up limit stays used up: a shorter frame must not follow a longer frame that was refused.
         self.is_spent |= self.spec.budget.is_some_and(|most| end > most);
         self.is_spent
     }
 
-    /// Writes a partly filled block when no frames arrive: to the disk after a while, to standard output at once.
+    /// Writes a partly filled block when no frames arrive: after some time to the disk, at once to standard output.
     pub fn flush_when_idle(&mut self, now: MonoTime) {
         let is_due = self.spec.target == RecordTarget::StandardOutput
             || now.since(self.flushed) >= BLOCK_FLUSH_TIMEOUT;
@@ -402,8 +402,8 @@ impl DirectionRecorder {
 
 impl Drop for DirectionRecorder {
     fn drop(&mut self) {
-        // Dropped without `finish`: nobody is left to receive an error.
-        // No clock is at hand, so the last file's time span is empty.
+        // The recorder was dropped without `finish`, so no caller can receive an error. There is no clock
+        // here, so the last file's time span is empty.
         drop(self.close_files(self.begun));
     }
 }

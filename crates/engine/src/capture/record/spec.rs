@@ -64,7 +64,7 @@ pub(super) fn numbered_target(spec: &RecordSpec, n: u64) -> RecordTarget {
 /// Inserts the number: `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
 fn numbered_path(path: &Path, n: u64) -> PathBuf {
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-    // `.zst` is set aside, so that the number stands before the real extension.
+    // The ending `.zst` is removed first, so that the number stands before the real extension.
     let inner = if is_compressed { path.with_extension("") } else { path.to_owned() };
     let mut name = inner.file_stem().unwrap_or_default().to_owned();
     name.push(format!("-{n:05}"));

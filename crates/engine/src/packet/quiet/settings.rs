@@ -1,4 +1,4 @@
-//! Compares a quiet interface with the settings it was left with, for a port that stays open between runs.
+//! Compares an interface with the settings that packetrig gave it, for a port that stays open between runs.
 
 use super::{FRAME_CHANGING_OFFLOADS, InterfaceChange, QuietInterface};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};

@@ -1,4 +1,4 @@
-//! The captures of a port: those of the plan, or one that the user requests.
+//! The captures of a port: captures of the plan, or one that the user requests.
 
 use super::RunningPort;
 use crate::Error;
@@ -63,8 +63,8 @@ impl RunningPort {
             private_files::create_directories(dir)
                 .map_err(|source| Error::File { path: dir.clone(), source })?;
             let mut again = 0;
-            // Names collide with several captures of one port, and with port names that differ only in characters that
-            // a file name cannot have.
+            // Names would collide if a port has several captures, or if port names differ only in characters
+            // that a file name cannot have.
             while used.contains(&capture_file_name(&port.name, wanted.format, again)) {
                 again += 1;
             }
@@ -93,7 +93,7 @@ impl RunningPort {
 
     /// Ends the captures. One that cannot be ended costs the run no other result.
     pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
-        // The taps are still here if the port was never armed; their recorders come back when they are dropped.
+        // If the port was never armed, the taps are still here; their recorders return when they are dropped.
         self.taps.clear();
         let stopped = self.captures().map(|(port, capture)| {
             let outcome = capture.stop_capture().unwrap_or_else(|error| capture.failed_outcome(&error));

@@ -30,7 +30,7 @@ impl RunningPort {
         let mut at = None;
         if let Some(worker) = self.tx.worker_mut() {
             worker.check_alive()?;
-            // Read before the counts: if the worker was done by then, these are its last ones.
+            // `is_done` is read before the counts: if the worker was done by then, these are its last counts.
             let is_final = worker.is_done();
             if let Some(latest) = worker.publications().pop_back() {
                 sample.tx.extend(self.sends.iter().copied().zip(latest.counts.streams));
@@ -92,11 +92,11 @@ impl RunningPort {
                 return Err(Error::Bug("a sender was finished twice"));
             }
         };
-        // After the ring is empty, and before `finish` consumes the lanes.
+        // This comes after the ring is empty, and before `finish` consumes the lanes.
         let read = tx.port_counters();
         let record = if has_sent { tx.sending_record() } else { SendingRecord::default() };
         let streams = if has_sent { tx.finish_sending() } else { Vec::new() };
-        // The last reading is better than none: the interface may be gone.
+        // The last reading is used, because the interface may be gone.
         let counters = *read.as_ref().unwrap_or(&last_read);
         self.record_final_error(PortPart::Sender, read.map(drop), clock.now());
         let has_failed = self.faults.iter().any(|fault| fault.part == PortPart::Sender);
@@ -130,7 +130,7 @@ impl RunningPort {
         }
         match &mut self.rx {
             PortHalfState::Ended(rx) => {
-                // Before `finish_receiving`, which takes the state that adds its own counts.
+                // This comes before `finish_receiving`, which takes the state that adds its own counts.
                 let read = rx.port_counters();
                 let clock_bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();

@@ -67,7 +67,7 @@ impl EventLog {
         }
         let fault = self.find_fault(seen);
         match (fault, &mut self.open) {
-            // A fault without a break is one event, whatever forms it takes.
+            // Faults that follow each other without a break are one event, whatever their kinds.
             (Some(kind), Some(open)) => open.what = worse_kind(open.what, kind),
             (Some(kind), None) => self.begin_event(kind),
             (None, Some(_)) => self.end_event(answered),
@@ -80,7 +80,7 @@ impl EventLog {
             self.last_good = asked;
         }
         if let LinkObservation::Present(state) = seen {
-            // Each change is reported once: those during an event belong to it.
+            // Each change is reported once: changes during an event belong to the event.
             self.expected.carrier_changes = state.carrier_changes;
         }
         self.last_seen = asked;

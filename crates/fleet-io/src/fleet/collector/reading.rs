@@ -1,7 +1,7 @@
 //! Chooses the runs that a controller reads: its latest own ones, and a few with late results.
 //!
-//! Results of other runs are read if the run is known here or no controller ever began it, and no controller at work reads them. A late
-//! run is given up when nothing of it waits, or when other runs have waited long enough for its place.
+//! Results of other runs are read if the run is known here or no controller ever began it, and no controller at work reads them. The
+//! collector leaves a late run when no result of it waits, or when other runs have waited long enough for its place.
 //!
 //! Invariant: between two looks at the deliveries of its own runs, a controller opens at most one late run.
 
@@ -19,24 +19,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Own runs that are read: the current one, and earlier ones whose results may come late.
+/// Own runs that are read: the current run, and earlier runs with results that may come late.
 const MAX_OWN_RUNS_READ: usize = 4;
 /// Late runs that are read at a time.
 const MAX_LATE_RUNS_READ: usize = 8;
-/// Runs that are looked up at a time; the others have their turn at the next look.
+/// Number of runs that are looked up at a time; the remaining runs have their turn at the next look.
 const MAX_RUNS_LOOKED_UP: usize = 256;
-/// A late run is read this long while others wait for its place.
+/// A late run is read this long while other runs wait for its place.
 const LATE_RUN_READ_TIME: Nanos = Nanos::from_secs(30);
 /// Interval at which the collector looks for results without a reader.
 const LATE_RUN_CHECK_INTERVAL: Nanos = Nanos::from_secs(5);
-/// Interval while a command waits until nothing is left, and while the fabric's store is nearly full.
+/// Interval while a command waits for the last results, and while the fabric's store is nearly full.
 const FREQUENT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
 /// Sources that show which runs of other controllers may be read here.
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
     pub(in super::super) watch: TermWatch,
-    /// Directory in which controllers of this machine show that they are present.
+    /// Directory in which controllers of this machine show that they are running.
     pub(in super::super) presences: Option<PresenceDirectory>,
     /// Reads also runs that the store does not have.
     pub(in super::super) reads_all: bool,
@@ -102,7 +102,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             }
         }
         if self.look_at.is_none_or(|at| now() >= at) {
-            // A list that fails now is made at the next look.
+            // If the list fails now, it is read at the next look.
             best_effort(self.find_late_runs(store));
             // A command that waits for the last results looks often; so does every
             // controller while the shared store is nearly full.
@@ -122,7 +122,8 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         let waiting = self.incoming.waiting_runs()?;
         let unread = self.unread_runs(&waiting);
         let late = self.read_late_runs(&unread, store);
-        // Drained: nothing waits that is read here, nothing that may be read here, and this look has covered everything.
+        // Drained means: no own result waits, no other result waits that may be read here, and this look has
+        // covered all runs.
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
         self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
         self.candidates = late.candidates;
@@ -159,14 +160,15 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
     /// Looks up at most [`MAX_RUNS_LOOKED_UP`] of the unread runs, beginning after the last one of the previous look.
     fn read_late_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
-        // A round robin: after 256 runs the next look goes on behind them, so that none is passed over for ever.
+        // This is a round robin: after 256 runs the next look continues with the following runs, so that
+        // every run gets its turn.
         let last = self.looked_up.take();
         let (before, after): (Vec<&RunId>, Vec<&RunId>) =
             unread.iter().partition(|run| last.as_ref().is_some_and(|last| *run <= last));
         let in_turn: Vec<&RunId> = after.into_iter().chain(before).take(MAX_RUNS_LOOKED_UP).collect();
         self.looked_up = in_turn.last().map(|run| (*run).clone());
         let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
-        // Results of a run in this catalogue belong here, whatever its record says.
+        // Results of a run in this catalogue belong to this controller, whatever the run's record says.
         let (known, unknown): (Vec<&RunId>, Vec<&RunId>) =
             in_turn.into_iter().partition(|run| store.knows_run(run));
         late.candidates.extend(known.into_iter().cloned());
@@ -177,7 +179,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
                     self.others.sort_unknown_run(run, record.as_ref(), &mut late);
                 }
             }
-            // These runs were not looked up, so the look is not complete and nothing counts as drained.
+            // These runs were not looked up, so the look is incomplete and the collector does not count as drained.
             Err(_) => late.has_more = true,
         }
         late
@@ -211,7 +213,8 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
     /// Reads a run, in place of controllers that are not at work any more. Returns whether it is read here now.
     fn open_run(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
-        // The fabric names one reader at a time. A reader that is proved dead may be replaced; a live one ends the attempt.
+        // The fabric names one reader at a time. A new reader may replace one that is certainly dead; if the
+        // reader lives, this attempt ends.
         let mut gone = BTreeSet::new();
         loop {
             match self.incoming.read_run(run, &gone) {
@@ -245,7 +248,7 @@ impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not have. Results that claim to be of a run that no controller ever began have no owner and must not
     /// fill the store. The controller that ends a run reads its results.
     fn sort_unknown_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
-        // `Some(None)` is a record that cannot be read: the run was begun, so it has an owner.
+        // `Some(None)` is an unreadable record: a controller began the run, so the run has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =
             record.as_ref().is_some_and(|record| record.as_ref().is_some_and(RunRecord::is_unfinished));

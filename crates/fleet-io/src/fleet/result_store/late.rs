@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl ResultStoreState {
-    /// Writes reports of earlier runs again that lacked one of these parts.
+    /// Writes earlier reports again if they lacked one of these parts.
     pub(super) fn complete_late_reports<'a>(
         &self,
         parts: impl Iterator<Item = &'a PartKey>,
@@ -24,7 +24,7 @@ impl ResultStoreState {
             match self.complete_report(run, &keys) {
                 Ok(told) => completed.extend(told.into_iter().map(|(key, told)| (key, Ok(told)))),
                 Err(error) => {
-                    // The report is written for all parts together, so each of them gets the same error.
+                    // One report is written for all parts together, so each part gets the same error.
                     let error = Arc::new(error);
                     let failed =
                         keys.into_iter().map(|key| (key.clone(), Err(Error::OfBatch(error.clone()))));

@@ -74,7 +74,7 @@ fn overloaded_machine_is_named_in_findings() {
     controller.handle_event(ControllerEvent::Starved(node("a"), Nanos::from_millis(3200)), at(90));
     let reply = NodeReply::SendersDone { sent: vec![], why: StopReason::LeaseOver };
     let stopped = say(&mut controller, "a", reply, 110);
-    let text = "node a: its senders stopped because their lease was not renewed; its machine is overloaded: its agent waited 3.2s \
+    let text = "node a: its senders stopped because their lease was not renewed; its machine is overloaded: the agent waited 3.2s \
                 for a processor";
     assert!(stopped.contains(&finding(text)), "{stopped:?}");
 }

@@ -49,7 +49,7 @@ impl CollectLedger {
     }
 }
 
-/// The exporters with series of their own, and the sum of the others.
+/// The exporters with their own series, and the sum of all other exporters.
 struct ExporterSeries<'a> {
     own: Vec<&'a ExporterLedger>,
     others: SessionCounts,
@@ -57,14 +57,14 @@ struct ExporterSeries<'a> {
 }
 
 impl<'a> ExporterSeries<'a> {
-    /// Maximum number of exporters with series of their own. A sender with many addresses chooses neither the number of series nor their names.
+    /// Maximum number of exporters with a separate series. A sender with many addresses chooses neither the number of series nor their names.
     const MAX_EXPORTERS_WITH_SERIES: usize = 256;
 
     fn from_exporters(exporters: &'a [ExporterLedger]) -> Self {
         let mut own: Vec<_> = exporters.iter().collect();
         let mut rest = Vec::new();
         if own.len() > Self::MAX_EXPORTERS_WITH_SERIES {
-            // Connections cannot be forged, so they come first; then those that have sent most.
+            // Connections cannot be forged, so they come first; then the exporters that have sent most.
             own.sort_by_key(|one| {
                 let is_connected = one.is_here && one.exporter.source.transport != MessageTransport::Udp;
                 Reverse((is_connected, one.counts.messages))
@@ -79,7 +79,7 @@ impl<'a> ExporterSeries<'a> {
     }
 }
 
-/// Maximum number of interfaces with series of their own, of all agents together.
+/// Maximum number of interfaces with a separate series, over all agents.
 const MAX_INTERFACES: usize = 1024;
 
 /// Writes the counters that agents of sFlow have sent of their interfaces.
@@ -135,7 +135,7 @@ impl CollectLedger {
                 }
             });
         }
-        text.write_metric("other_exporters", "Exporters without series of their own.", |samples| {
+        text.write_metric("other_exporters", "Exporters without a separate series.", |samples| {
             samples.add_sample(&[], series.other_count as u64);
         });
         write_interfaces(text, &series.own);
@@ -156,7 +156,7 @@ impl CollectLedger {
     fn metrics_of_groups(&self, text: &mut MetricsText) {
         // The header of a metric is written once for all groups, so its name comes from an empty ledger.
         let names = GroupLedger::new(0, &GroupCounts::default()).named_counts();
-        // Without any group there are no such metrics.
+        // Without a group, the ledger has no such metrics.
         for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
             text.write_metric(&format!("group_{name}"), help, |samples| {
                 self.groups.iter().for_each(|group| {
@@ -211,11 +211,15 @@ impl CollectLedger {
                 .iter()
                 .for_each(|(cause, value)| samples.add_sample(&[("cause", cause)], *value));
         });
-        text.write_metric("forgotten_exporters_total", "Exporters forgotten for others.", |samples| {
-            self.forgotten_by_cause()
-                .iter()
-                .for_each(|(cause, value)| samples.add_sample(&[("cause", cause)], *value));
-        });
+        text.write_metric(
+            "forgotten_exporters_total",
+            "Exporters forgotten to make room for new ones.",
+            |samples| {
+                self.forgotten_by_cause()
+                    .iter()
+                    .for_each(|(cause, value)| samples.add_sample(&[("cause", cause)], *value));
+            },
+        );
         text.write_metric("memory_bytes", "Memory that exporters hold.", |samples| {
             samples.add_sample(&[], self.memory);
         });

@@ -60,7 +60,7 @@ impl PeerState {
     }
 
     fn evict(&self) {
-        // Set before the shutdown, so that the woken thread finds the reason.
+        // The reason is set before the shutdown, so that the woken thread finds it.
         self.is_evicted.store(true, Ordering::Relaxed);
         // Wakes the connection's thread, which sees the end of the stream. Fails only if the peer has closed already.
         drop(self.stream.shutdown(Shutdown::Both));
@@ -77,7 +77,7 @@ pub(super) struct ExporterPeer {
 /// Reasons why a connection is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerDenial {
-    /// Its address has as many connections as it may have, and all are in use.
+    /// The address has its maximum number of connections, and all are in use.
     AddressFull,
     /// All connections are in use.
     Full,
@@ -99,7 +99,8 @@ pub(super) fn make_room(
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
-    // Connections without records go first. One that delivers goes only to a network that has fewer of them.
+    // Connections without records are closed first. A connection that delivers is closed only for a network
+    // that has fewer connections.
     let victim = idle_peer(&held, address, has_share, shared.message_timeout_ns)
         .or_else(|| if has_share { peer_of_crowded_network(&held, address) } else { None });
     match victim {
@@ -117,7 +118,7 @@ fn idle_peer<'a>(
     message_timeout_ns: u64,
 ) -> Option<&'a PeerState> {
     let idle_since_ns = clock::monotonic_ns().saturating_sub(message_timeout_ns);
-    // An address beyond its share can only replace its own connections, so it cannot push out others.
+    // An address beyond its share can only replace its own connections, so it cannot displace other addresses.
     let candidates = held.iter().copied().filter(|peer| {
         let may_go = has_share || sender_network(peer.address) == sender_network(address);
         may_go && (peer.delivered.count() == 0 || peer.idle_since_ns() < idle_since_ns)
@@ -125,16 +126,17 @@ fn idle_peer<'a>(
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// Finds a connection of a network that would still have more connections than the newcomer's, for the case that all deliver. So
-/// every network finds a place for one connection, and exporters of different networks do not push each other out.
+/// Finds a connection of a network that would still have more connections than the newcomer's network. This
+/// is for the case that all connections deliver. So every network gets one connection, and exporters of
+/// different networks do not displace each other.
 fn peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
     let own = connection_count(held, address) + 1;
     let candidates = held.iter().copied().filter(|peer| connection_count(held, peer.address) > own);
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// Orders connections for eviction: first those of the network with most connections, then those with the fewest records,
-/// then the longest idle.
+/// Orders connections for eviction: first the connections of the network that has most of them, then the
+/// connections with the fewest records, then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
     let count = Reverse(connection_count(held, peer.address));
     (count, peer.has_sent(), peer.delivered.count(), peer.idle_since_ns())

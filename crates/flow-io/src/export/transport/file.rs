@@ -25,7 +25,7 @@ impl FileSink {
             self.length += message.len() as u64;
             return Ok(());
         };
-        // Fails for what cannot be cut, such as a device or pipe: there no reader looks for the next message either.
+        // Cutting fails for a device or a pipe: their readers do not look for the next message either.
         drop(self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length))));
         Err(UnsentMessageReason::Refused(error))
     }

@@ -99,7 +99,7 @@ impl CollectorStream {
             Some(_) => 0,
             None => (self.pause_ns * 2).clamp(FIRST_RETRY_PAUSE_NS, MAX_RETRY_PAUSE_NS),
         };
-        // From the end of the attempt, which may have taken seconds itself.
+        // The time counts from the end of the attempt, which may have taken seconds itself.
         self.next_ns = clock::monotonic_ns() + self.pause_ns;
         self.connection.is_some()
     }
@@ -169,8 +169,8 @@ impl CollectorStream {
                 connection.check_open().and_then(|()| connection.write_message(message, deadline))
             }
         };
-        // After any error the connection is given up: the collector may have got a part of the message, and the stream does not mark
-        // where the next one begins.
+        // After any error the connection is given up: the collector may have received a part of the message,
+        // and the stream does not mark the start of the next one.
         sent.map_err(|error| {
             self.connection = None;
             UnsentMessageReason::Gone(error)
@@ -193,7 +193,8 @@ impl CollectorStream {
     pub(super) fn acknowledged_bytes(&self) -> u64 {
         let Some(connection) = &self.connection else { return 0 };
         let CountedSocket { socket, written } = connection.counted_socket();
-        // If the kernel cannot tell, nothing counts as acknowledged: a repeated record costs bytes, a missing one is a wrong result.
+        // If the kernel cannot tell, no message counts as acknowledged: a repeated record costs bytes, but a
+        // missing one is a wrong result.
         tcp::unacknowledged_bytes(socket).map_or(0, |waiting| written.saturating_sub(waiting))
     }
 
@@ -221,7 +222,7 @@ impl StreamConnection {
         match received {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(_) => Ok(()),
-            // Nothing to read is the usual case: collectors send nothing.
+            // An empty read is the usual case: collectors send nothing.
             Err(error) if is_pause(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -277,7 +278,7 @@ impl StreamConnection {
 }
 
 /// Waits for the collector's verdict on this side's certificate. In TLS 1.3 the handshake ends before the collector has checked it; then
-/// it sends session tickets, or an alert. A collector that sends neither is not waited for longer than a few round trips take.
+/// it sends session tickets, or an alert. If a collector sends neither, the wait ends after a few round trips.
 fn await_acceptance(
     stream: &mut StreamOwned<ClientConnection, CountedSocket>,
     limit_ns: u64,

@@ -28,7 +28,7 @@ impl CollectorEncryption {
                 "`{host}` is not a valid server name for a certificate; give one with --tls-name"
             ))
         })?;
-        // Only the given authorities, not the system's: a collector is usually private.
+        // Only the given authorities are trusted, not the system's: a collector is usually private.
         let trusted = read_certificates(&files.authorities)?;
         let mut roots = RootCertStore::empty();
         for authority in &trusted {

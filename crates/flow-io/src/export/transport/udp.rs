@@ -1,6 +1,6 @@
 //! Datagrams. A datagram that the kernel refuses is lost, for example after an ICMP "port unreachable" from the collector's machine.
 //!
-//! After each such gap the templates are sent again: a collector that was started meanwhile knows none.
+//! After each such gap the templates are sent again: a collector that was started in the meantime has no templates.
 
 use super::super::Error;
 use super::super::target::HostPort;

@@ -1,4 +1,4 @@
-//! Parses `field NAME` and what follows it: conditions on fields without a column.
+//! Parses `field NAME` and the condition after it, for fields without a column.
 
 use super::named::WantedTexts;
 use super::{FilterParser, FilterSubject};
@@ -11,7 +11,7 @@ use crate::filter::tokens::{FilterToken, TokenKind};
 use packetrig_flow::collect::FieldPlace;
 
 impl FilterParser<'_> {
-    /// Reads what follows the word `field`.
+    /// Reads the condition after the word `field`.
     pub(super) fn parse_field_condition(&mut self) -> Result<FilterExpression, FilterError> {
         let field = self.parse_field_name()?;
         let phrase = field.name.clone();

@@ -27,7 +27,7 @@ impl WantedTexts {
 }
 
 impl FilterParser<'_> {
-    /// Reads what follows a term that asks for names.
+    /// Reads the operand of a term that asks for names.
     pub(super) fn parse_named(
         &mut self,
         subject: &FilterSubject,
@@ -41,7 +41,8 @@ impl FilterParser<'_> {
             let wanted = self.parse_wanted(subject)?;
             let systems = &self.names.systems;
             let is_wanted = |system: &AutonomousSystem| wanted.set.contains(system.number.into());
-            // Addresses without a system have number 0, as in groups and columns: all but those of other systems.
+            // Addresses without a system have number 0, as in groups and columns: the set is the complement
+            // of all other systems.
             let found = if wanted.set.contains(0) {
                 RangeSet::new(systems.ranges_where(|system| !is_wanted(system))).complement()
             } else {
@@ -117,7 +118,7 @@ impl FilterParser<'_> {
         for ((exporter, number), _) in self.names.interfaces.iter().filter(|(_, name)| wanted.contains(name))
         {
             let range = ValueRange::from_value((*number).into());
-            // The name for all exporters does not hold for those with a name of their own.
+            // The name for all exporters does not apply to exporters with their own name.
             let others: Vec<_> =
                 self.names.interfaces.keys().filter(|(one, at)| at == number && one.is_some()).collect();
             if exporter.is_some() || others.is_empty() {

@@ -1,4 +1,4 @@
-//! Parses what follows the subject of a condition: comparisons, values, lists, netmasks, flags and words.
+//! Parses the operands after the subject of a condition: comparisons, values, lists, netmasks, flags and words.
 
 use super::{FilterParser, FilterSubject, WantedValues};
 use crate::filter::AddressPrefix;
@@ -94,7 +94,7 @@ impl FilterParser<'_> {
             return Err(self.error_at_position(what, format!("the largest value is {largest}")));
         }
         self.next += 1;
-        // Only the terms `net`, `src net` and so on take nfdump's form with a mask behind the address.
+        // Only the terms `net`, `src net` and so on accept nfdump's form with a mask after the address.
         if subject.phrase.ends_with("net") && !token.text.contains('/') {
             return self.parse_netmask(token, found);
         }
@@ -125,7 +125,7 @@ impl FilterParser<'_> {
         let bits = mask.to_bits();
         // All zeros must be at the end.
         if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
-            let help = "a netmask has all ones before the zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
+            let help = "a netmask has ones first, then zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
             return Err(self.error_at_position("this is not a valid netmask", help));
         }
         self.next += 1;
@@ -156,7 +156,7 @@ impl FilterParser<'_> {
         Ok(ValueTest::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
     }
 
-    /// The flags that the letters at a place stand for.
+    /// Returns the flags that the letters at a place mean.
     fn flags_at(&self, at: usize) -> Option<u64> {
         let token = self.tokens.get(at).filter(|token| token.kind == TokenKind::Word)?;
         tcp_flags::flag_mask(token.text)

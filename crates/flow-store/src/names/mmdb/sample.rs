@@ -69,7 +69,7 @@ impl SampleDatabase {
             }
             node = match self.nodes[node][side] {
                 SampleRecord::Node(next) => next,
-                // Below a shorter prefix, the rest keeps its value.
+                // Below a shorter prefix, the other addresses keep its value.
                 old => {
                     self.nodes.push([old; 2]);
                     self.nodes[node][side] = SampleRecord::Node(self.nodes.len() - 1);

@@ -92,7 +92,7 @@ impl<'a> ValueReader<'a> {
                 }
                 Some((MmdbValue::Other, at))
             }
-            // Its size is its value.
+            // For this type the size field is the value itself.
             BOOLEAN_TYPE => Some((MmdbValue::Other, head.at)),
             kind => {
                 let bytes = self.section.get(head.at..head.at.checked_add(head.size)?)?;
@@ -127,7 +127,7 @@ impl<'a> ValueReader<'a> {
             kind = self.section.get(at)?.checked_add(7)?;
             at += 1;
         }
-        // From 29 on, the size is in one, two or three bytes behind.
+        // From 29 on, the size is in one, two or three following bytes.
         let (least, bytes) = match small {
             29 => (29, 1),
             30 => (285, 2),

@@ -1,12 +1,12 @@
-//! State of the meters of a group: the offsets of their clocks, measured by packets that several of them saw, and which meters
-//! are alive.
+//! State of the meters of a group: the offsets of their clocks, measured by packets that several of them saw,
+//! and which meters are alive.
 //!
 //! A packet is recognised at any clock if no packet near it carries the same content. Such packets give the offset of two
 //! clocks. With that offset, packets that are alike can be distinguished by their times.
 
 use std::collections::BTreeMap;
 
-/// Packets from which the offset of two clocks is computed, as their median.
+/// Packets that give the offset of two clocks, as their median.
 const OFFSET_SAMPLES: usize = 15;
 /// Fewest packets for a known offset.
 const MIN_OFFSET_SAMPLES: usize = 5;
@@ -23,12 +23,13 @@ pub(super) struct MeterClocks {
     sight: BTreeMap<u32, MeterCoverageTime>,
 }
 
-/// Time from which on a meter has seen everything.
+/// Time from which a meter has seen all packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeterCoverageTime {
-    /// Time at which it began to follow a flow that was already running.
+    /// Time at which the meter began to follow a flow that was already running.
     strange_since: u64,
-    /// Time since which it has followed all flows, once it has reported a flow of which other meters know landmarks.
+    /// Time since which the meter has followed all flows, once it has reported a flow with landmarks
+    /// that other meters know.
     whole_since: Option<u64>,
     /// Time of its last record, by the collector's clock.
     heard_at: u64,
@@ -65,7 +66,7 @@ impl MeterClocks {
         }
         let sight = self.sight.entry(meter).or_default();
         sight.heard_at = now_ns;
-        // A flow that was running when the meter began to follow it shows that the meter has not seen everything until then.
+        // If a flow was running when the meter began to follow it, the meter has missed packets before that time.
         if is_strange && sight.whole_since.is_none_or(|whole_since| since_ns > whole_since) {
             sight.strange_since = sight.strange_since.max(since_ns);
             sight.whole_since = None;

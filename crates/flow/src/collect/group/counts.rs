@@ -44,9 +44,9 @@ pub struct GroupSwitch {
     pub at_ns: u64,
     pub meter: u32,
     pub term: u64,
-    /// Time for which the meter had received nothing from the active meter; 0: it knew of none.
+    /// Time for which the meter had received nothing from the active meter; 0: it knew of no active meter.
     pub silent_ns: u64,
-    /// It exported everything that left its table from this time on.
+    /// Time from which the meter has exported all records that left its table.
     pub replay_from_ns: u64,
     /// Records that it had kept and exported then.
     pub replayed: u64,
@@ -58,11 +58,12 @@ pub struct GroupSwitch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterPart {
     pub records: u64,
-    /// Packets of its records. If they are fewer than [`GroupCounts::packets`], it has not seen the rest, or not reported it.
+    /// Packets of the meter's records. If this is less than [`GroupCounts::packets`], the meter has not seen
+    /// the missing packets, or not reported them.
     pub packets: u64,
     /// Packets that no other meter had reported before.
     pub new_packets: u64,
-    /// Time at which its last record arrived.
+    /// Time at which the last record of the meter arrived.
     pub heard_ns: u64,
     /// Packets of its copy of the link, if it says so: a standby sees packets that it does not report.
     #[serde(default)]
@@ -88,7 +89,7 @@ impl GroupCounts {
             switch.replayed = membership.replayed;
         // Term 0 is a standby's report, which changes nothing about the active meter.
         } else if term > 0 {
-            // `switch_count` keeps the number of all changes, also of those that leave the list.
+            // `switch_count` counts all changes, including changes that are no longer in the list.
             if self.switches.len() == MAX_REMEMBERED_SWITCHES {
                 self.switches.pop_front();
             }
@@ -105,7 +106,7 @@ impl GroupCounts {
         }
     }
 
-    /// Counts a record of a meter: its own packets, and those that were new.
+    /// Counts a record of a meter: its own packets, and its new packets.
     pub(super) fn count_record(
         &mut self,
         meter: u32,

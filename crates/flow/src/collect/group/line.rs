@@ -7,18 +7,18 @@ use crate::history::{CountTotals, Landmark, LandmarkKind};
 
 /// Landmarks of known position, the latest.
 const MAX_LANDMARKS: usize = 5;
-/// Meters and their starts whose first packet has a known position.
+/// Meters and their start times; the position of their first packet is known.
 const MAX_ORIGINS: usize = 3;
-/// Intervals that are kept apart. If there are more, the hole between the first two counts as stored.
+/// Number of separate intervals. If there are more, the gap between the first two counts as stored.
 const MAX_INTERVALS: usize = 4;
 
-/// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is recognised without
-/// that offset.
+/// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is
+/// recognised without that offset.
 const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Largest difference of one packet's times at two meters whose clocks are synchronised as usual.
 pub(super) const MAX_PACKET_JITTER_NS: u64 = 20_000_000;
-/// Time for which a landmark counts as alone if the two meters chose it for different reasons: one meter knows a silence next
-/// to it, and the other does not.
+/// Time for which a landmark counts as alone if two meters chose it for different reasons: one meter knows a
+/// silence beside it, the other meter does not.
 const OTHER_KIND_US: u32 = 80_000;
 /// The same bound if the offset of the clocks is unknown.
 const UNKNOWN_CLOCK_US: u32 = 40_000;
@@ -59,7 +59,7 @@ struct KnownOrigin {
     last_ns: u64,
 }
 
-/// Position of a record's end, found by a packet whose position is known.
+/// Position of a record's end, found with a packet at a known position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlacedEnd {
     pub(super) position: CountTotals,
@@ -84,7 +84,7 @@ pub(super) struct Line {
 /// Evidence that two meters saw the same packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LandmarkMatch {
-    /// No other packet near it carries the same content.
+    /// No other packet near this one has the same content.
     ByContent,
     /// Other packets carry the same content but came at other times.
     ByTime,
@@ -113,8 +113,9 @@ impl Line {
         sure.or(by_time).or_else(|| self.end_by_beginning(report, clocks))
     }
 
-    /// Finds the end of a record that has everything since its flow began, by another meter that follows the flow since the same
-    /// packet. A record names its latest landmarks only. Those of another meter, which was ended early, may all be older.
+    /// Finds the end of a record that includes all packets since its flow began, by another meter that
+    /// follows the flow since the same packet. A record names its latest landmarks only. The landmarks of
+    /// another meter that ended early may all be older.
     fn end_by_beginning(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let since_ns = clocks.to_common_time(report.meter, report.since_ns);
         let mut origins = self.origins.iter().filter(|origin| origin.is_beginning);
@@ -200,8 +201,8 @@ impl Line {
         new
     }
 
-    /// Records the landmarks that a record names. For landmarks before the packet by which the record was placed, its meter may
-    /// report too small a position.
+    /// Records the landmarks that a record names. For landmarks before the packet that gave the record its
+    /// position, its meter may report too small a position.
     pub(super) fn note_packets(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
         for seen in report.landmarks().filter(|seen| !seen.since.is_beyond(end.since)) {
             self.record_landmark(report.meter, seen, end.position.less(seen.since), clocks);
@@ -258,7 +259,7 @@ impl Line {
         }
     }
 
-    /// Takes over another line whose positions are smaller by a distance.
+    /// Takes over another line with positions that are smaller by a distance.
     pub(super) fn join_line(&mut self, other: Self, distance: CountTotals) {
         for PositionInterval { from, to } in other.stored {
             self.store_span(PositionInterval { from: from.plus(distance), to: to.plus(distance) });

@@ -5,7 +5,7 @@ use super::line::{Line, MAX_PACKET_JITTER_NS, PlacedEnd};
 use super::times::{SharedTimeIntervals, TimeSpan};
 use crate::history::{CountTotals, DirectionHistory, Landmark};
 
-/// Lines that are kept of one direction, the latest. A new one begins after a silence.
+/// Number of lines that are kept for one direction, the latest ones. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
 /// Records that wait until their position is known.
 const MAX_WAITING_RECORDS: usize = 2;
@@ -41,14 +41,14 @@ pub(super) struct SideReport {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordClaim {
     pub(super) totals: CountTotals,
-    /// Time at which they begin, by the meter's clock.
+    /// Time at which the totals begin, by the meter's clock.
     pub(super) since_ns: u64,
 }
 
 /// Outcome of one record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PlacedRecordOutcome {
-    /// New totals, of the record and of those that had waited for it.
+    /// New totals of the record and of earlier records that waited for it.
     pub(super) new: CountTotals,
     /// Packets of the record if its position is not known.
     pub(super) unplaced: u64,
@@ -64,11 +64,11 @@ struct PlacedReport {
     known: u64,
 }
 
-/// A record whose position is not known yet.
+/// A record with a position that is not known yet.
 #[derive(Clone, Copy, Debug)]
 struct WaitingReport {
     report: SideReport,
-    /// Its packets, and those of earlier records that it includes.
+    /// Packets of the record, and of earlier records that it includes.
     unplaced: u64,
 }
 
@@ -107,7 +107,8 @@ impl SideReport {
         RecordClaim { totals: self.own, since_ns: self.first_ns }
     }
 
-    /// Returns the most that the record can vouch for. From the time at which that begins, everything stored is still known.
+    /// Returns the largest span that the record can cover. From the start of this span on, all stored
+    /// packets are still known.
     fn largest_claim(&self) -> RecordClaim {
         let followed = RecordClaim { totals: self.direction.followed, since_ns: self.since_ns };
         let since = self.landmarks();
@@ -151,15 +152,14 @@ impl FlowSideState {
             return news;
         };
         news.new = news.new.plus(placed.new);
-        // This record may have given the waiting ones a position.
+        // This record may have given waiting records a position.
         self.place_waiting(clocks, &mut news, |_, _| true);
         news
     }
 
     /// Keeps a record until its position is known.
     fn keep_waiting(&mut self, report: &SideReport) {
-        // The totals of a meter go on from record to record, so its new
-        // record includes the one that waited.
+        // The totals of a meter continue from record to record, so its new record includes the waiting one.
         let mut unplaced = report.own.packets;
         self.waiting.retain(|waiting| {
             let is_included = waiting.report.meter == report.meter;
@@ -172,7 +172,7 @@ impl FlowSideState {
         self.waiting.push(WaitingReport { report: *report, unplaced });
     }
 
-    /// Places waiting records for which no other meter is alive that will report the same packets.
+    /// Places waiting records if no other live meter will report the same packets.
     fn place_last_reports(&mut self, now_ns: u64, clocks: &mut MeterClocks, news: &mut PlacedRecordOutcome) {
         self.place_waiting(clocks, news, |waiting, clocks| {
             clocks.has_other_live_meter(waiting.meter, waiting.first_ns, now_ns)
@@ -214,8 +214,7 @@ impl FlowSideState {
         }
         let (found, end) = match found {
             Some((at, end)) => (Some(at), end),
-            // No line of that time is left to compare with. Its packets were
-            // stored, so the record counts as known.
+            // No line of that time is left for a comparison. Its packets were stored, so the record counts as known.
             None if self.forgotten.contains(report.common_times(clocks)[1]) => {
                 return Some(PlacedReport::default());
             }
@@ -244,12 +243,12 @@ impl FlowSideState {
         placed
     }
 
-    /// Removes the lines whose packets are certainly among those that a record vouches for, if nothing else disputes its claim.
+    /// Removes the lines with packets that a record certainly includes, if no other line contradicts this.
     /// Returns their packets, which are stored.
     fn remove_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
         let margin_ns = if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let spans = report.possible_packet_times(report.largest_claim().since_ns, clocks);
-        // Two different spans mean that the clock was set back. Then nothing is certainly within.
+        // Two different spans mean that the clock was set back. Then no line is certainly inside.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
         let is_disputed = others
@@ -262,8 +261,8 @@ impl FlowSideState {
         within.fold(CountTotals::default(), |sum, line| sum.plus(line.stored_totals()))
     }
 
-    /// Finds the line on which a record has a position. If it has positions on several lines, they are the same line and are
-    /// joined.
+    /// Finds the line on which a record has a position. If it has positions on several lines, they are the
+    /// same line and are joined.
     fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
         let mut found: Option<(usize, PlacedEnd)> = None;
         // Lines are in the order of their last use, so a record is mostly found on the last one.
@@ -282,7 +281,7 @@ impl FlowSideState {
         found
     }
 
-    /// Returns whether it is certain that a record has nothing in common with the known lines, so that it begins one.
+    /// Returns whether a record certainly has no packet in common with the known lines, so that it begins a new line.
     fn may_begin_line(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let latest_ns = self.lines.iter().map(|line| line.times.latest_ns()).max().unwrap_or(0);
         let [first_ns, _] = report.common_times(clocks);
@@ -292,7 +291,7 @@ impl FlowSideState {
         let is_behind = if report.is_strange {
             !report.has_others && (is_later || self.continues_own_line(report, latest_ns, clocks))
         } else {
-            // No offset is known at first. A flow that began this late cannot be the one that is known.
+            // No offset is known at first. A flow that began this late cannot be the known flow.
             let begins_late = report.since_ns.saturating_add(MIN_SILENCE_NS) > latest_ns;
             is_later || !clocks.knows_clock(report.meter) && begins_late
         };
@@ -310,14 +309,15 @@ impl FlowSideState {
             if clocks.knows_clock(report.meter) { MIN_SILENCE_NS } else { MAX_CLOCK_DIFFERENCE_NS };
         let since_ns = clocks.to_common_time(report.meter, report.largest_claim().since_ns);
         let [_, last_ns] = report.common_times(clocks);
-        // A clock that was set back while the meter followed the flow says nothing about what lies apart.
+        // If a clock was set back while the meter followed the flow, its times do not show
+        // which packets are separate.
         let is_steady = report.since_ns <= report.first_ns && since_ns <= last_ns;
         !report.is_strange
             && is_steady
             && !self.times().any(|times| times.has_time_near([since_ns, last_ns], margin_ns))
     }
 
-    /// Returns the times of all lines, and of those that were forgotten.
+    /// Returns the times of all lines, including forgotten lines.
     fn times(&self) -> impl Iterator<Item = &SharedTimeIntervals> {
         self.lines.iter().map(|line| &line.times).chain([&self.forgotten])
     }

@@ -1,6 +1,6 @@
-//! Times for which packets are known.
+//! Time spans for which the packets are known.
 
-/// Intervals that are kept apart: a clock that is set leaves one on each side, and one may be set again.
+/// Number of separate intervals: setting a clock leaves one on each side, and a clock may be set again.
 const MAX_INTERVALS: usize = 4;
 /// Longest silence inside of one interval.
 const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
@@ -8,8 +8,8 @@ const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
 /// From one time to another.
 pub(super) type TimeSpan = [u64; 2];
 
-/// Intervals of common time. After a clock was set, the time between the last packet before and the first one behind is none in which
-/// packets are known.
+/// Intervals of common time. After a clock was set, no packets are known between the last packet before and
+/// the first packet after the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SharedTimeIntervals {
     /// In order. An interval that ends at 0 is none.

@@ -12,10 +12,10 @@ const IANA_ENTERPRISE: u32 = 0;
 /// Elements of IANA for the neighbours.
 const NEXT_ADJACENT_AS: u16 = 128;
 const PREVIOUS_ADJACENT_AS: u16 = 129;
-/// Kind of a segment whose systems are in no order.
+/// Kind of a segment with systems in no order.
 const SET: u32 = 1;
 
-/// Reads the part. `None` if it is cut off; what was read until then stays.
+/// Reads the part. `None` if it is truncated; the values read until then stay.
 pub(super) fn read_gateway(part: &[u8], routes: &mut ForeignFields) -> Option<()> {
     let mut reader = ByteReader::new(part);
     routes.bgp_next_hop = known_address(read_address(&mut reader)?);

@@ -77,10 +77,10 @@ pub(super) fn read_record(
 impl SampleParts {
     /// `None` if the part is cut off.
     fn read_part(&mut self, reader: &mut ByteReader<'_>) -> Option<()> {
-        // A kind has the enterprise in its upper 20 bits, and 0 stands for sFlow itself.
+        // A kind has the enterprise in its upper 20 bits; 0 means sFlow itself.
         let kind = reader.read_u32()?;
         let length = usize::try_from(reader.read_u32()?).ok()?;
-        // A part of its own: one with a wrong length inside must not read into the next part.
+        // Each part is read separately: a wrong length inside one part must not read into the next.
         let content = reader.read_bytes(length)?;
         let mut part = ByteReader::new(content);
         match kind {
@@ -107,7 +107,7 @@ impl SampleParts {
                 self.routes.nat_source_port = low_u16(part.read_u32()?.into());
                 self.routes.nat_destination_port = low_u16(part.read_u32()?.into());
             }
-            // Its length is known, so it is skipped.
+            // The length of an unknown part is known, so it is skipped.
             _ => {}
         }
         Some(())
@@ -129,7 +129,7 @@ impl SampleParts {
             // The record may still come from fields that the agent has read.
             _ => return Some(()),
         };
-        // Fragments are not joined: the others were most likely not sampled.
+        // Fragments are not joined: most likely, the other fragments were not sampled.
         let options = ParseOptions { depth: MAX_TUNNEL_DEPTH, fragments: 0, ..ParseOptions::default() };
         let mut packet = PacketInfo::default();
         let parsed = FrameParser::new(options).parse_frame_as(link, header, length, 0, 0, &mut packet);
@@ -141,7 +141,7 @@ impl SampleParts {
     }
 
     fn into_record(mut self, head: &FlowSampleHead, moment: &MessageTime) -> Option<FlowRecord> {
-        // The header is what the agent sampled; its own fields are only a part of that.
+        // The header is the sampled packet; the fields of this part are only a part of it.
         let mut packet = self.parsed.or(self.stated)?;
         if let Some([destination, source]) = self.ethernet.filter(|_| packet.source_mac == [0; 6]) {
             (packet.destination_mac, packet.source_mac) = (destination, source);

@@ -39,7 +39,7 @@ impl SamplerTable {
     pub(super) fn note_sample(&mut self, head: &FlowSampleHead) -> u64 {
         let next = head.number.wrapping_add(1);
         let Some(numbers) = self.known.get_mut(&head.source) else {
-            // Without room it is not followed; the datagrams are numbered as well.
+            // Without room, the sampler is not followed; the datagrams are numbered as well.
             if self.known.len() < MAX_SAMPLERS_PER_AGENT {
                 self.known.insert(head.source, SamplerNumbers { next, drops: head.drops });
             }
@@ -50,14 +50,14 @@ impl SamplerTable {
         if ahead < MAX_SEQUENCE_JUMP {
             self.lost += u64::from(ahead);
         } else if behind <= MAX_LATE_SAMPLES {
-            // Late: most likely it was counted as lost. Its drops are older than those that are known.
+            // The sample is late: most likely it was counted as lost. Its drop count is older than the known one.
             self.lost = self.lost.saturating_sub(1);
             return 0;
         }
         numbers.next = next;
         let grown = head.drops.wrapping_sub(numbers.drops);
         numbers.drops = head.drops;
-        // A sampler that began anew counts from zero.
+        // A restarted sampler counts from zero.
         if grown < MAX_SEQUENCE_JUMP { grown.into() } else { 0 }
     }
 

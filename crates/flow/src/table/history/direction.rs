@@ -20,15 +20,15 @@ pub(super) struct SeenLandmark {
 
 const FIRST: u32 = 1 << 31;
 
-/// Time for which the only packet of a direction counts as alone: the content of other packets is unknown.
+/// Time for which a direction's only packet counts as alone: the content of other packets is unknown.
 const LONE_PACKET_TIME_US: u32 = 80_000;
 
-/// A pause between packets that are alike marks a landmark if it is at least this long, and this many times as long as the
-/// earlier ones.
+/// A pause between similar packets marks a landmark if it is at least this long, and this many times as long
+/// as the earlier pauses.
 const DISTINGUISHING_PAUSE_US: u32 = 20_000;
 const LONGER: u32 = 4;
 
-/// A packet is like others if one of this many packets before it carries the same content.
+/// A packet is similar to others if one of this many earlier packets has the same content.
 const MAX_RECENT_PACKETS: usize = 4;
 
 /// One direction; the fields that each packet needs come first.
@@ -104,7 +104,7 @@ impl SeenDirection {
             }
         }
         if !is_first && self.recent.contains(&packet.content) {
-            // One of the last packets carries the same content, so the nearest such packet is at most as far as the last one.
+            // One of the last packets has the same content, so the nearest such packet is at most as far as the last one.
             landmark.extend_if_near(self.last_ns);
         }
         landmark
@@ -122,7 +122,7 @@ impl SeenDirection {
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
-    /// Returns the history of the direction. `since_ns`: nothing is known of earlier packets.
+    /// Returns the history of the direction. `since_ns`: earlier packets are unknown.
     pub(super) fn to_history(self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: SeenLandmark| match seen.at_ns {
             0 => Landmark::default(),

@@ -52,7 +52,7 @@ pub(super) struct LaneExit {
     departures: Option<DepartureLog>,
 }
 
-/// Due times of the frames in the ring, and the lateness of those before them.
+/// Due times of the frames in the ring, and the lateness of earlier frames.
 #[derive(Debug)]
 struct DepartureLog {
     /// Due times of frames that the kernel has not taken yet, in order.
@@ -70,7 +70,7 @@ impl LaneExit {
 
     /// Starts to measure how late frames depart.
     pub(super) fn log_departures(&mut self) {
-        // Space for all slots, so that nothing is allocated while frames pass.
+        // The vector has space for all slots, so that nothing is allocated while frames pass.
         let due_ns = VecDeque::with_capacity(self.ring.capacity());
         self.departures = Some(DepartureLog { due_ns, lateness: DepartureLateness::default() });
     }
@@ -99,8 +99,8 @@ impl LaneExit {
         }
     }
 
-    /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, kicks it a few times before dropping the
-    /// frame.
+    /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, kicks it a few times
+    /// before dropping the frame.
     pub(super) fn write_due_frame(
         &mut self,
         due_ns: u64,
@@ -143,8 +143,8 @@ impl LaneExit {
         Ok(self.ring.pending_frames() > pending)
     }
 
-    /// Asks the kernel to send the frames in the ring. Drops those that it cannot send because the interface is down or
-    /// gone.
+    /// Asks the kernel to send the frames in the ring. Drops the frames that it cannot send because the
+    /// interface is down or gone.
     pub(super) fn kick_ring(&mut self) {
         self.apply_current_mtu();
         if self.ring.pending_frames() == 0 {
@@ -177,7 +177,7 @@ impl LaneExit {
     pub(super) fn counts(&self) -> ExitCounts {
         let TxCounts { taken, refused } = self.ring.counts();
         ExitCounts {
-            // Frames in transit count as taken: nothing can call them back.
+            // Frames in transit count as taken: they cannot be called back.
             taken: taken + self.ring.pending_frames() as u64,
             refused: refused.saturating_sub(self.down),
             down: self.down,

@@ -23,8 +23,8 @@ const FRAME_WAIT_NS: u64 = 5_000_000;
 const WAKE_UP_LEAD_NS: u64 = 60_000;
 /// Interval for asking the kernel about losses, even if frames keep coming.
 const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Time after a stop during which frames that keep coming are forwarded: the frames that arrived before the stop are through
-/// by then.
+/// Time after a stop during which frames that keep coming are forwarded: the frames that arrived before the
+/// stop are through by then.
 const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Interval for comparing the clocks.
 const CLOCK_COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
@@ -48,7 +48,7 @@ pub(super) struct TapLane {
 impl TapLane {
     /// Forwards until the stop, and then the frames that have arrived by then.
     pub(super) fn run_lane(mut self, stop: &AtomicBool) -> Result<(), Error> {
-        // Best effort: without it, frames with a delay leave some 50 us later.
+        // An error is ignored: frames with a delay then leave some 50 us later.
         drop(clock::tighten_timer_slack());
         let mut offset = clock::realtime_offset();
         let mut compared_ns = clock::monotonic_ns();
@@ -56,7 +56,7 @@ impl TapLane {
         let mut give_up_ns = None;
         let mut rest = RingDrain::default();
         loop {
-            // Read before the ring: frames that arrived before the stop are still forwarded.
+            // The order to stop is read before the ring: frames that arrived before the stop are still forwarded.
             let is_over = stop.load(Ordering::Acquire);
             let taken = self.poll_once(offset);
             let now_ns = clock::monotonic_ns();
@@ -87,7 +87,8 @@ impl TapLane {
     fn poll_once(&mut self, offset: RealtimeOffset) -> usize {
         let trailer_of = self.has_trailer.then_some(self.direction);
         let Self { rx, out, tally, treatment, mirrors, filter, stations, completed, .. } = &mut *self;
-        // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a mirror.
+        // Each frame is forwarded first, then copied: its place in the ring of the other side never depends
+        // on a mirror.
         let mut latest_ns = 0;
         let taken = rx.receive_frames(MAX_FRAMES_PER_BATCH, &mut |frame| {
             split_frame(frame, completed, &mut |frame| {
@@ -113,8 +114,9 @@ impl TapLane {
             });
         });
         if let Some(treatment) = treatment {
-            // While frames wait in the ring, the time is no later than that of the latest frame taken. Else a frame that is
-            // held back until others overtake it could be released because this thread had no processor.
+            // While frames wait in the ring, the time is no later than that of the latest frame taken.
+            // Otherwise a frame that must be overtaken by later frames could be released too early, only
+            // because this thread had no processor.
             let now_ns = if taken == MAX_FRAMES_PER_BATCH { latest_ns } else { clock::monotonic_ns() };
             treatment.release_due(now_ns, &mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
@@ -148,7 +150,7 @@ impl TapLane {
     }
 
     fn count_lost(&mut self) -> Result<(), Error> {
-        // Read before the question: a later loss is in the next answer.
+        // The time is read before the question: a later loss is in the next answer.
         let now_ns = clock::monotonic_ns();
         self.tally.ring = self.rx.read_stats()?.dropped;
         self.published.publish_losses(now_ns, self.tally.ring + self.tally.full);
@@ -175,7 +177,7 @@ impl TapLane {
         self.out.drain_ring();
         self.report_lateness();
         self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain_ring());
-        // After the last frames were sent: those that found a full ring are losses, too.
+        // This comes after the last frames were sent: frames that found a full ring are losses, too.
         self.count_lost()?;
         self.publish_counts();
         Ok(())
@@ -225,13 +227,13 @@ fn should_copy(
     tally: &mut LaneTally,
 ) -> bool {
     let to = frame.bytes.first_chunk::<6>();
-    // A copy may come back through a switch; copied again, it would circulate.
+    // A switch may send a copy back. If the tap copied it again, it would circulate.
     if to.is_some_and(|to| stations.contains(to)) {
         tally.own += 1;
         return false;
     }
     let full_len = clamp_to_u32(frame.full_len);
-    // The ring may have cut the frame, and a filter may ask for its length.
+    // The ring may have truncated the frame, and a filter may test its length.
     let is_wanted = filter.is_none_or(|filter| filter.matches_cut(frame.bytes, full_len));
     if is_wanted {
         tally.wanted += 1;
@@ -251,7 +253,7 @@ fn copy_to_mirrors(
     let trailer = trailer_of.map(|direction| TapTrailer {
         direction,
         full_len: clamp_to_u16(frame.full_len),
-        // Counted before the copy is made, so a lost copy leaves a gap in the numbers.
+        // The frame is counted before the copy is made, so a lost copy leaves a gap in the numbers.
         number: tally.wanted,
         at_ns: frame.realtime_ns,
     });

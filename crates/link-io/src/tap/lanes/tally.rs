@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of the copies for a mirror.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MirrorCopies {
-    /// Copies that the kernel took. The others were refused, met a full ring, were too long, or met an interface that was
-    /// down.
+    /// Copies that the kernel took. Other copies were refused, met a full ring, were too long, or met an
+    /// interface that was down.
     pub(super) taken: u64,
     pub(super) bytes: u64,
     pub(super) refused: u64,
@@ -38,7 +38,7 @@ pub(super) struct LaneTally {
     pub(super) copies: Vec<MirrorCopies>,
 }
 
-/// Number of published values before those of the mirrors, and for each mirror.
+/// Number of published values before the mirrors' values, and for each mirror.
 const FIXED_VALUES: usize = 13;
 const VALUES_PER_MIRROR: usize = 6;
 
@@ -97,8 +97,8 @@ impl PublishedTally {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
         for (place, value) in self.numbers.iter().zip(tally.fixed_numbers().into_iter().chain(copies)) {
-            // Each number by itself: a reader may see counts of two batches, so rules between them are checked at the end
-            // only.
+            // Each number is separate: a reader may see counts of two batches, so rules between them are
+            // checked only at the end.
             place.store(value, Ordering::Relaxed);
         }
     }
@@ -116,7 +116,7 @@ impl PublishedTally {
     ) -> TapDirection {
         let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
             std::array::from_fn(|index| self.number_at(index));
-        // The driver may have dropped some of the frames that it accepted: its own counters show that, if it has any.
+        // The driver may have dropped some of the accepted frames: its own counters show this, if it has any.
         let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
         let mirrors = state
             .mirrors

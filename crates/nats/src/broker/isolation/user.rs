@@ -12,8 +12,8 @@ use std::path::Path;
 
 /// The user that the packages make.
 const NATS_USER_NAME: &str = "packetrig-nats";
-/// Numbers of users that exist only while their program runs: systemd takes those of `DynamicUser` from the same range, so nobody
-/// else gets one of them.
+/// Numbers of users that exist only while their program runs: systemd uses the same range for `DynamicUser`,
+/// so no other program gets one of them.
 const USER_ID_RANGE: RangeInclusive<u32> = 61_184..=65_519;
 /// Directory where systemd notes the numbers that it has given out.
 const DYNAMIC_UID_DIRECTORY: &str = "/run/systemd/dynamic-uid";
@@ -25,7 +25,7 @@ const FIRST_FREE_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 const NEEDED_CAPABILITIES: ProcessCapabilities =
     ProcessCapabilities::SWITCH_USER.union_with(ProcessCapabilities::GIVE_FILES);
 
-/// Checks that this process can give the server a user of its own. An error is the reason why not.
+/// Checks that this process can give the server its own user. An error is the reason why not.
 pub(super) fn check_rights(port: u16) -> Result<(), String> {
     if !sandbox::is_root() {
         return Err("only root can change users".to_owned());
@@ -79,8 +79,8 @@ fn unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
     Ok(Some(user).filter(|_| !is_listed && !is_given_out))
 }
 
-/// Opens the directory for a server that runs as this process does. If an earlier server had a user of its own, the directory goes back
-/// to the owner of the one above.
+/// Opens the directory for a server that runs as the user of this process. If an earlier server had its own
+/// user, the owner of the parent directory gets the directory back.
 pub(super) fn reclaim_directory(directory: &Path) -> Result<HeldDirectory, Error> {
     let shown = directory.display().to_string();
     let owner = fs::metadata(directory).map_err(world_error(&shown))?.uid();
@@ -104,7 +104,8 @@ fn is_server_user(uid: u32) -> bool {
 
 fn foreign_error(directory: &Path, owner: u32, user: &ProcessUser) -> io::Error {
     let text = format!(
-        "it belongs to user {owner}, as whom root ran nats-server; start as root again, or let root run `chown -R {user} {}`",
+        "it belongs to user {owner}, under which root ran nats-server; start as root again, or let root \
+        run `chown -R {user} {}`",
         directory.display()
     );
     io::Error::new(ErrorKind::PermissionDenied, text)

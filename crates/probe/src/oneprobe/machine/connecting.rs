@@ -15,7 +15,8 @@ impl OneprobeMachine {
                 return None;
             }
             self.report.connections += 1;
-            // A number for each connection, so that segments of an earlier one are not taken for those of this one.
+            // Each connection has its own number, so that segments of an earlier connection are not mistaken
+            // for segments of this one.
             let first = initial_sequence(self.options.seed, self.report.connections);
             self.connection = OpenConnection {
                 first,
@@ -87,7 +88,8 @@ impl OneprobeMachine {
     }
 
     pub(super) fn queue_first_request(&mut self) {
-        // Up to four whole requests in one segment: the server has more to send for longer. A longer one may not fit the path.
+        // One segment has up to four whole requests, so that the server has more data to send. A longer
+        // segment may not fit the path.
         let whole = self.request.length();
         let length = (whole * (MAX_SEGMENT_BYTES / whole.max(1)).clamp(1, 4)).min(MAX_SEGMENT_BYTES);
         let first = self.connection.first.wrapping_add(1);

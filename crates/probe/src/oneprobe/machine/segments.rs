@@ -1,7 +1,7 @@
 //! Handles received TCP segments: advances the connection and matches answers to probes.
 //!
-//! Invariant: a segment that does not acknowledge a number of this connection changes nothing, except the reset of a server that has
-//! forgotten the connection.
+//! Invariant: a segment that does not acknowledge a number of this connection changes nothing, except the
+//! reset of a server that has forgotten the connection.
 
 use super::super::OutgoingSegment;
 use super::{AmbiguityReason, ProbeVerdict};
@@ -32,7 +32,7 @@ impl OneprobeMachine {
         if let OneprobeState::Connecting { at: called_at, tries } = self.state {
             return self.on_handshake_answer(segment, at, called_at, tries);
         }
-        // In the closed state the reset would be for a connection that is already given up.
+        // In the closed state, the reset would concern a connection that is already given up.
         let is_live = !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished);
         // RFC 9293, 3.10.7.1: a host without this connection answers with RST and no ACK, at SEG.SEQ = our ACK.
         if is_live
@@ -43,7 +43,7 @@ impl OneprobeMachine {
             return self.on_connection_end(at);
         }
         let connection = &mut self.connection;
-        // Valid numbers are those from our first one to the end of the pair in flight, which `next` does not include yet.
+        // Valid numbers reach from our first one to the end of the pair in flight, which `next` does not include yet.
         let is_ours = !is_after(connection.first, segment.acknowledgement)
             && !is_after(
                 segment.acknowledgement,
@@ -52,7 +52,7 @@ impl OneprobeMachine {
         if !segment.has_flag(flags::ACK) || !is_ours {
             return;
         }
-        // An old segment that comes late must not take back the acknowledgement or the window.
+        // An old segment that comes late must not undo the acknowledgement or the window.
         if !is_after(connection.acknowledged, segment.acknowledgement) {
             connection.acknowledged = segment.acknowledgement;
             connection.peer_window = segment.window;
@@ -206,7 +206,8 @@ impl OneprobeMachine {
                     && reverse.lost_segments() == 0
                     && !probe.is_asked_again =>
             {
-                // The question may have overtaken a segment that was only delayed. Then it has arrived when we ask again.
+                // The question may have overtaken a delayed segment. In that case the segment has arrived
+                // when we ask again.
                 probe.is_asked_again = true;
                 self.state = OneprobeState::AskingForState { probe, asked_at: at, tries: 1 };
                 self.queue_state_request();

@@ -25,7 +25,7 @@ pub(super) const MAC_OFFSET: usize = 24;
 pub(super) const VLAN_TCI_OFFSET: usize = 32;
 pub(super) const VLAN_TPID_OFFSET: usize = 36;
 pub(super) const DIRECTION_OFFSET: usize = size_of::<libc::tpacket3_hdr>() + 10;
-// Offsets in `struct virtio_net_hdr`, which stands in front of the frame if the ring was opened with it.
+// Offsets in `struct virtio_net_hdr`, which stands before the frame if the ring was opened with it.
 pub(super) const VNET_HEADER_BYTES: usize = 10;
 const VNET_FLAGS_OFFSET: usize = 0;
 const VNET_GSO_TYPE_OFFSET: usize = 1;
@@ -47,8 +47,8 @@ pub enum ArrivalStamp {
     Ring,
 }
 
-/// Division of a frame that stands for several packets on the wire. The sender left the division to the card, or the kernel or
-/// the card merged arrived packets.
+/// Division of a frame that represents several packets on the wire. The sender left the division to the card,
+/// or the kernel or the card merged arrived packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergedFrame {
     /// Payload bytes of each packet; the last one may have fewer.
@@ -93,13 +93,13 @@ pub(super) struct RxBlocks {
     held: bool,
     /// Number of frames in that block that were not read yet.
     remaining: u32,
-    /// Frames read so far, those of this machine that were passed over included.
+    /// Frames read so far, including skipped frames of this machine.
     pub(super) read: u64,
     /// Offset of the next frame in the area.
     frame: usize,
     /// Frames that this machine sends are delivered.
     pub(super) outgoing: bool,
-    /// A `virtio_net_hdr` stands in front of each frame.
+    /// A `virtio_net_hdr` stands before each frame.
     pub(super) has_vnet: bool,
 }
 
@@ -119,7 +119,7 @@ impl RxBlocks {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        // Acquire: the frames are seen after the status that hands them over.
+        // Acquire: the reader sees the frames after the status that hands them over.
         self.held || self.area.word(self.status_offset()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
@@ -170,7 +170,8 @@ impl RxBlocks {
     fn next_frame(&mut self) -> Option<RawFrame<'_>> {
         let at = self.frame;
         self.remaining -= 1;
-        // Counted also if the frame is not delivered, so that it compares with the kernel's count of arrivals.
+        // The frame is counted even if it is not delivered, so that the count can be compared with the
+        // kernel's count of arrivals.
         self.read += 1;
         self.frame += self.area.number(at + NEXT_OFFSET) as usize;
         let is_outgoing = self.area.bytes(at + DIRECTION_OFFSET, 1)[0] == libc::PACKET_OUTGOING;
@@ -192,7 +193,7 @@ impl RxBlocks {
         // A frame that was cut within its addresses has no place for the tag.
         let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= MAC_ADDRESSES_BYTES;
         let tag = if has_tag { VLAN_TAG_BYTES } else { 0 };
-        // Read before the tag is put back, which takes the place of this header's end.
+        // The header is read before the tag is put back, because the tag overwrites the end of this header.
         let merged = if self.has_vnet { self.read_merged(start, tag) } else { None };
         let bytes =
             if has_tag { self.restore_tag(at, start, kept, status) } else { self.area.bytes(start, kept) };
@@ -201,9 +202,9 @@ impl RxBlocks {
         Some(RawFrame { bytes, full_len, realtime_ns, stamp, lacks_checksum, is_outgoing, merged })
     }
 
-    /// Reads the `virtio_net_hdr` of the frame at `start`, in which a tag of `tag` bytes will be put back.
+    /// Reads the `virtio_net_hdr` of the frame at `start`. A tag of `tag` bytes will be put back into this frame.
     fn read_merged(&self, start: usize, tag: usize) -> Option<MergedFrame> {
-        // `tpacket_rcv` omits the header, and notes no bytes, for a frame that did not fit at all.
+        // `tpacket_rcv` omits the header, and records no bytes, for a frame that did not fit at all.
         let header = self.area.bytes(start.checked_sub(VNET_HEADER_BYTES)?, VNET_HEADER_BYTES);
         if header[VNET_GSO_TYPE_OFFSET] & !GSO_ECN == 0 {
             return None;
@@ -219,7 +220,7 @@ impl RxBlocks {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { self.area.short(at + VLAN_TPID_OFFSET) } else { TPID_8021Q };
         let tci = self.area.number(at + VLAN_TCI_OFFSET) & 0xffff;
-        // PACKET_RESERVE keeps space in front of the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
+        // PACKET_RESERVE keeps space before the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
         let bytes = self.area.bytes_mut(start - VLAN_TAG_BYTES, kept + VLAN_TAG_BYTES);
         bytes.copy_within(VLAN_TAG_BYTES..VLAN_TAG_BYTES + MAC_ADDRESSES_BYTES, 0);
         bytes[MAC_ADDRESSES_BYTES..MAC_ADDRESSES_BYTES + 2].copy_from_slice(&tpid.to_be_bytes());

@@ -1,11 +1,13 @@
-//! Several rings that share what arrives at an interface, each flow in one of them (PACKET_FANOUT_HASH).
+//! Several rings that share the arriving frames of an interface; each flow goes to one ring
+//! (PACKET_FANOUT_HASH).
 //!
-//! The kernel's hash is symmetric: both directions of a flow meet. It reads what the kernel's dissector reads: addresses,
-//! protocol and ports, through GRE, IP-in-IP and MPLS; of fragments the addresses only; of UDP tunnels (VXLAN, GTP-U) the
-//! outer header. The kernel is not asked to put fragments together: what is counted is what was on the wire.
+//! The kernel's hash is symmetric: both directions of a flow go to the same ring. It covers the fields that
+//! the kernel's dissector reads: addresses, protocol and ports, through GRE, IP-in-IP and MPLS; for fragments
+//! only the addresses; for UDP tunnels (VXLAN, GTP-U) the outer header. The kernel is not asked to reassemble
+//! fragments: packetrig counts the frames on the wire.
 //!
-//! Invariant: a frame is in one ring or was dropped by one ring. Until all rings have joined, none takes a frame, because
-//! a ring that is bound and has not joined takes them all.
+//! Invariant: a frame is in one ring or was dropped by one ring. Until all rings have joined, none accepts a
+//! frame, because a bound ring that has not joined would accept all frames.
 
 use super::{RxOptions, RxRing};
 use crate::packet::socket::{self, call_error};
@@ -34,7 +36,8 @@ impl RxRing {
         if count < 2 {
             return Ok(vec![Self::open_filtered(netns, index, name, options, filter)?]);
         }
-        // Until all have joined, a filter keeps every frame out: a ring that is bound and has not joined would take them all.
+        // Until all rings have joined, a filter keeps every frame out: a bound ring that has not joined would
+        // take all frames.
         let rings: Vec<Self> = (0..count)
             .map(|_| Self::open_filtered(netns, index, name, options, &DROP_ALL_FILTER))
             .collect::<Result<_, _>>()?;
@@ -50,15 +53,15 @@ impl RxRing {
         Ok(rings)
     }
 
-    /// Lets no more frames into the ring; those in it stay. Frames that were put in and not read yet are seen after
+    /// Lets no more frames into the ring; frames in it stay. Unread frames in the ring become visible after
     /// [`RxOptions::retire_ms`] at the latest.
     pub fn stop_intake(&mut self) -> Result<(), Error> {
         self.narrow_to_filter(&DROP_ALL_FILTER).map(|_| ())
     }
 }
 
-/// Makes a group or joins one; gives its number. The kernel chooses the number of a new group (PACKET_FANOUT_FLAG_UNIQUEID), so that it is
-/// no other program's.
+/// Makes a group or joins one; returns its number. The kernel chooses the number of a new group
+/// (PACKET_FANOUT_FLAG_UNIQUEID), so that no other program has it.
 fn join_group(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
     let unwanted = if outgoing { 0 } else { IGNORE_OUTGOING };
     match set_fanout(socket, group, unwanted) {

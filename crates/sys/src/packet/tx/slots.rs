@@ -133,7 +133,7 @@ impl TxSlots {
 
     pub(super) fn reap_slots(&mut self) {
         while self.filled > 0 {
-            // In order only: a slot that comes back early waits for those in front of it.
+            // Slots are taken back only in order: a slot that comes back early waits for the earlier ones.
             match self.slot_owner(self.tail) {
                 libc::TP_STATUS_AVAILABLE => {
                     self.counts.taken += 1;
@@ -146,13 +146,13 @@ impl TxSlots {
         }
     }
 
-    /// Removes the refused frame at the tail. The kernel waits at that very slot, so those behind it move up by one.
+    /// Removes the refused frame at the tail. The kernel waits at this slot, so the later frames move up by one.
     fn remove_refused_frame(&mut self) {
         let mut slot = self.tail;
         for _ in 1..self.filled {
             let next = self.slot_after(slot);
             self.copy_frame(next, slot);
-            // Release: the moved frame is seen before the request for it.
+            // Release: the kernel sees the moved frame before the request for it.
             self.area
                 .word(self.shape.slot_offset(slot))
                 .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
@@ -177,13 +177,13 @@ impl TxSlots {
         self.filled
     }
 
-    /// Frames that the kernel has taken, also those whose slots have not come back.
+    /// Frames that the kernel has taken, including frames with slots that have not come back.
     pub(super) fn handed_over(&self) -> u64 {
         self.counts.taken + (self.filled - self.untaken_frames()) as u64
     }
 
     fn copy_frame(&mut self, from: usize, to: usize) {
-        // Without the status word at 0, which alone names the owner of the slot.
+        // The status word at offset 0 is left out: it alone names the owner of the slot.
         let from = self.shape.slot_offset(from) + LENGTH_OFFSET;
         let to = self.shape.slot_offset(to) + LENGTH_OFFSET;
         for at in (0..self.shape.slot - LENGTH_OFFSET).step_by(4) {
@@ -196,7 +196,7 @@ impl TxSlots {
         self.reap_slots();
         let mut withdrawn = 0;
         while self.filled > 0 {
-            // From the head on: a withdrawn frame must not leave a gap at which the kernel would wait.
+            // Withdrawal starts at the head: a withdrawn frame must not leave a gap at which the kernel would wait.
             let last = self.slot_before(self.head);
             if self.slot_owner(last) != libc::TP_STATUS_SEND_REQUEST {
                 break;
@@ -211,7 +211,7 @@ impl TxSlots {
     }
 
     pub(super) fn slot_owner(&self, slot: usize) -> u32 {
-        // Acquire: what the kernel did to the slot is seen before the slot is used again.
+        // Acquire: this code sees the kernel's changes of the slot before it uses the slot again.
         self.area.word(self.shape.slot_offset(slot)).load(Ordering::Acquire) & SLOT_OWNER_BITS
     }
 

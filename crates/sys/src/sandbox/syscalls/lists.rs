@@ -17,7 +17,7 @@ impl ThreadClass {
         ]);
         let mut deadly = vec![DEADLY_CALLS];
         if self == Self::ForeignServer {
-            // In front of the stricter rules for the same calls.
+            // This comes before the stricter rules for the same calls.
             allowed.extend(allow_always(&[NATS_SERVER_CALLS]));
         }
         allowed.extend(BOUNDED_CALLS);
@@ -297,7 +297,7 @@ const PARSER_BOUNDED_CALLS: [(c_long, SyscallRule); 2] = [
 const ORDINARY_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_INET.cast_unsigned(),
     libc::AF_INET6.cast_unsigned(),
-    // Names of interfaces and counters; changes take CAP_NET_ADMIN.
+    // Reads names of interfaces and counters; changes need CAP_NET_ADMIN.
     libc::AF_NETLINK.cast_unsigned(),
 ];
 

@@ -44,7 +44,7 @@ pub struct InboundCounts {
     pub other: u64,
     /// Frames to be copied and forwarded.
     pub wanted: u64,
-    /// Wanted frames without room for the metadata from which the trailer is made.
+    /// Wanted frames without room for the metadata that the trailer needs.
     pub unnoted: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct OutboundCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverHandoverCounts {
     pub sent: u64,
-    /// Frames not taken, those included that a program of the exit had dropped.
+    /// Frames not taken, including frames that a program of the exit had dropped.
     pub dropped: u64,
 }
 
@@ -120,7 +120,7 @@ impl TapCounts {
         Ok(OutboundCounts { passed, bytes, too_long, no_room })
     }
 
-    /// Reads the counts of frames that arrived at a side and were handed to the other.
+    /// Reads the counts of frames that arrived at a side and were passed to the other.
     pub fn read_handed_over(&self, side: usize) -> Result<DriverHandoverCounts, Error> {
         self.read_handed(side, 1 - side.min(1))
     }

@@ -32,7 +32,7 @@ pub struct RunProgress {
     pub built: u64,
     /// Frames it could not make.
     pub failed: u64,
-    /// Frames that left sooner after those before them than planned.
+    /// Frames that left sooner after earlier frames than planned.
     pub ahead: u64,
     /// Lag behind the schedule at an instant, in ns; zero if it is on time.
     pub lag_ns: u64,
@@ -87,7 +87,7 @@ impl RunQueue {
 
     /// Reads how far the program is.
     pub(super) fn read_progress(&self) -> RunProgress {
-        // The order matters: "nothing left" must not be read from before "all popped".
+        // The order matters: "nothing left" must not be read before "all popped".
         let popped = self.read_long(control::POPPED);
         RunProgress {
             popped,
@@ -105,7 +105,7 @@ impl RunQueue {
         self.area.long(at).load(Ordering::Acquire)
     }
 
-    /// Returns true if everything that was pushed has been made. It may still wait for the end of its batch.
+    /// Returns true if all pushed frames have been made. They may still wait for the end of their batch.
     pub(super) fn is_drained(&self) -> bool {
         let progress = self.read_progress();
         progress.popped == self.pushed && progress.left == 0

@@ -1,5 +1,5 @@
-//! Tables of headers, field changes, values and fills, from which `bpf/send.bpf.c` makes the frames that it sends
-//! (`BPF_F_TEST_XDP_LIVE_FRAMES`). Each table is copied to a BPF map of its own.
+//! Tables of headers, field changes, values and fills, from which `bpf/send.bpf.c` makes the frames that it
+//! sends (`BPF_F_TEST_XDP_LIVE_FRAMES`). Each table is copied to a separate BPF map.
 
 use super::{MAX_CHECKSUMS, MAX_FILL_BYTES, MAX_IMAGE_BYTES, MAX_VARYING_FIELDS};
 use crate::Error;
@@ -99,7 +99,7 @@ pub struct FrameTables {
     pub shapes: Vec<FrameShape>,
     /// Varying fields, by index.
     pub ops: Vec<FieldChange>,
-    /// Values of the fields that take theirs from a list, one list after the other. `ops` refers to them by index.
+    /// Values of the fields that use a list, one list after the other. `ops` refers to them by index.
     pub values: Vec<u128>,
     /// Fills, by index; at most [`MAX_FILL_BYTES`] bytes each.
     pub fills: Vec<Vec<u8>>,

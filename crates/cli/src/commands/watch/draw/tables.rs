@@ -1,5 +1,5 @@
-//! The tables of streams and ports. Their columns are those of the server's lists. If they are too wide, columns are left out by their
-//! rank, the highest first.
+//! The tables of streams and ports. Their columns are those of the server's lists. If a table is too wide, it
+//! omits columns by their rank, the highest rank first.
 
 use super::super::facts::{
     LiveRow, RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, json_u64_of,
@@ -65,7 +65,7 @@ fn dash_text() -> String {
 
 fn stream_state_text(state: &str) -> String {
     match state {
-        // The API's word is about the order, and the user looks for what the stream does.
+        // The API's word names the order, but the user wants to know the state of the stream.
         "started" => "sends".to_owned(),
         other => make_printable(other),
     }
@@ -85,7 +85,7 @@ fn format_percent_or_dash(value: Option<f64>) -> String {
 fn fitting_count(count: Option<u64>, width: usize) -> String {
     let Some(count) = count else { return dash_text() };
     let exact = numbers::format_count(count);
-    // Never cut: the beginning of a long number would be read as a smaller one.
+    // Numbers are never cut: the beginning of a long number would read as a smaller one.
     if exact.len() <= width { exact } else { format_rate_or_dash(Some(count as f64), "") }
 }
 
@@ -97,7 +97,7 @@ pub(super) fn draw_streams(
     theme: Theme,
 ) {
     let streams = &run.streams;
-    // In the heading, because a filter that is forgotten would look like missing streams.
+    // The filter is in the heading, because a forgotten filter would look like missing streams.
     let filter = if state.filter.is_empty() {
         String::new()
     } else {
@@ -159,7 +159,7 @@ fn draw_table(
     theme: Theme,
 ) {
     let shown = fitting_columns(columns, area.width);
-    // Ports have no order of their own.
+    // Ports have no separate order.
     let titles = shown.iter().enumerate().map(|(index, column)| {
         let mark = match (!sort.is_empty() && column.name == sort, is_descending) {
             (false, _) => "",
@@ -184,7 +184,7 @@ fn draw_table(
     frame.render_widget(table, area);
 }
 
-/// A cell with its text at the left in the first column, which has names, and at the right in the others.
+/// Returns a cell. The first column has names, so its text is at the left; other columns align at the right.
 fn align_cell(index: usize, text: String) -> Cell<'static> {
     let line = Line::from(text);
     Cell::from(if index == 0 { line } else { line.right_aligned() })
