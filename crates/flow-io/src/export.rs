@@ -135,8 +135,9 @@ pub fn spawn_export(
     }
     let accounts = incoming.accounts.clone();
     let gate = options.group.as_ref().zip(member.as_ref());
-    let gate = gate
-        .map(|(group, member)| ExportGate::new(member.role_handle(), group.keep_bytes, group.ready_after));
+    let gate = gate.map(|(group, member)| {
+        ExportGate::new(member.role_handle(), group.keep_bytes, group.ready_after, resend_time(options))
+    });
     let dispatcher = Dispatcher::new(incoming, backlogs, options.linger);
     threads.push(start_thread("export", move || {
         match gate {
@@ -153,10 +154,14 @@ pub fn spawn_export(
 /// Makes the store for written messages, which keeps them until they are acknowledged. Only meters with a history or a group have one:
 /// another meter may have to send the same.
 fn new_written_messages(options: &MeterExport) -> Option<WrittenMessages> {
-    // Without a history in the records, no collector recognises records that come again.
-    let again = if options.has_history { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO };
     (options.has_history || options.group.is_some())
-        .then(|| WrittenMessages::new(options.backlog_bytes, again))
+        .then(|| WrittenMessages::new(options.backlog_bytes, resend_time(options)))
+}
+
+/// Returns the age up to which records are sent again on a new connection.
+const fn resend_time(options: &MeterExport) -> Nanos {
+    // Without a history in the records, no collector recognises records that come again.
+    if options.has_history { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO }
 }
 
 fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {

@@ -21,6 +21,7 @@ mod report;
 mod role_handle;
 mod status;
 mod steady;
+mod transit;
 mod wire;
 
 pub use error::GroupError;

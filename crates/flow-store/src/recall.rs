@@ -181,7 +181,8 @@ mod tests {
     fn restarted_collector_stores_only_new_records() {
         let directory = tempfile::tempdir().unwrap();
         let mut before = GroupedFlows::new(GroupOptions::default(), THIRTEEN - SECOND);
-        let stored: Vec<_> = (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1)).collect();
+        let stored: Vec<_> =
+            (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1).next()).collect();
         assert_eq!(stored.len(), 50);
         store(directory.path(), &[stored, records(20)].concat());
         let recent = recent_records(directory.path(), THIRTEEN);
@@ -195,10 +196,10 @@ mod tests {
             .unwrap();
         assert_eq!(recalled, 50);
         for n in 0..50 {
-            assert!(again.filter_new(of_group(n, 2, 10), 2).is_none(), "{n} comes again");
-            assert_eq!(again.filter_new(of_group(n, 2, 13), 2).map(|new| new.packets()), Some(3));
+            assert!(again.filter_new(of_group(n, 2, 10), 2).next().is_none(), "{n} comes again");
+            assert_eq!(again.filter_new(of_group(n, 2, 13), 2).next().map(|new| new.packets()), Some(3));
         }
-        assert_eq!(again.filter_new(of_group(60, 2, 7), 2).map(|new| new.packets()), Some(7));
+        assert_eq!(again.filter_new(of_group(60, 2, 7), 2).next().map(|new| new.packets()), Some(7));
     }
 
     fn recent_records(directory: &Path, now_ns: u64) -> RecentRecords {

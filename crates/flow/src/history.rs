@@ -75,6 +75,14 @@ pub struct DirectionHistory {
     pub landmarks: [Landmark; MAX_RECORD_LANDMARKS],
 }
 
+/// Packets up to the end of a record that its meter has counted without a gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordClaim {
+    pub totals: CountTotals,
+    /// Time at which the totals begin, by the meter's clock.
+    pub since_ns: u64,
+}
+
 /// History of a flow; see the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowHistory {
@@ -89,6 +97,9 @@ pub struct FlowHistory {
     /// Direction that the record calls forward.
     pub forward: DirectionHistory,
     pub reverse: DirectionHistory,
+    /// Packets of each direction that are stored with this record or were stored before it; `None`: the record had no position. Only
+    /// the collector sets this, in the records that it stores.
+    pub stored: [Option<RecordClaim>; 2],
 }
 
 impl RecordOriginMark {
@@ -146,6 +157,13 @@ impl CountTotals {
     /// Returns the one with more packets.
     pub(crate) const fn max_by_packets(self, other: Self) -> Self {
         if other.is_beyond(self) { other } else { self }
+    }
+}
+
+impl RecordClaim {
+    /// Returns the one with more packets.
+    pub(crate) fn max_by_totals(self, other: Self) -> Self {
+        if other.totals.is_beyond(self.totals) { other } else { self }
     }
 }
 

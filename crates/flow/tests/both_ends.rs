@@ -242,7 +242,8 @@ proptest! {
         forward.landmarks[..3].copy_from_slice(&[landmark(6), landmark(10), landmark(14)]);
         let mark = RecordOriginMark { group: numbers[21], meter: flags.2, lane: flags.3 };
         let since_ns = numbers[20];
-        let history = FlowHistory { mark, flipped: flags.0, is_strange: flags.1, since_ns, forward, reverse };
+        let history =
+            FlowHistory { mark, flipped: flags.0, is_strange: flags.1, since_ns, forward, reverse, stored: [None; 2] };
         let of_group = |record: FlowRecord| FlowRecord { history: Some(Box::new(history)), ..record };
         let records: Vec<FlowRecord> = records.into_iter().map(of_group).collect();
         let sent = export(&records, ExportOptions { has_history: true, ..biflow() });

@@ -87,9 +87,10 @@ impl<O: RecordOutlet> PendingRecords<O> {
             // former process has probably stored these.
             return self.grouped.count_known_record(&record, now_ns);
         }
-        let Some(record) = self.grouped.filter_new(record, now_ns) else { return };
-        self.records.entry(exporter).or_default().push(record);
-        self.waiting += 1;
+        for new in self.grouped.filter_new(record, now_ns) {
+            self.records.entry(exporter).or_default().push(new);
+            self.waiting += 1;
+        }
         // Bounds the memory between two ticks, whatever the exporters send.
         if self.waiting >= MAX_PENDING_RECORDS {
             self.hand_over();

@@ -5,6 +5,7 @@
 //! the losses, by cause.
 
 use crate::batch::WorkerBatch;
+use crate::group;
 use crate::output_report::OutputReport;
 use packetrig_flow::{CarriedRecords, ExportCounts, LossCause, RecordLosses};
 use packetrig_sys::clock;
@@ -59,6 +60,8 @@ struct TargetCounters {
     options_records: u64,
     /// Time at which the target stopped taking data, on the monotonic clock.
     unreachable_since_ns: Option<u64>,
+    /// Time of its last connection, on the clock of the group; 0: there was none.
+    connected_ns: u64,
     /// Records that were lost, but not because the target was gone.
     lost: u64,
 }
@@ -113,6 +116,7 @@ impl TargetAccounts {
             message_bytes: 0,
             options_records: 0,
             unreachable_since_ns: None,
+            connected_ns: 0,
             lost: 0,
         });
         TargetAccount { all: self.clone(), index: state.targets.len() - 1 }
@@ -180,6 +184,11 @@ impl TargetAccounts {
             lost: dropped + targets().map(|own| own.lost).sum::<u64>(),
             is_reachable: targets().all(|own| own.unreachable_since_ns.is_none()),
         }
+    }
+
+    /// Returns the time of the last connection to any target, on the clock of the group; 0: there was none.
+    pub(super) fn last_connection_ns(&self) -> u64 {
+        self.lock_state().targets.iter().map(|own| own.connected_ns).max().unwrap_or_default()
     }
 
     /// Returns the report of each target.
@@ -296,6 +305,11 @@ impl TargetAccount {
     /// Keeps the error text of the transport for the report.
     pub(super) fn note_failure(&self, failure: String) {
         self.update_target(|own| own.failure = Some(failure));
+    }
+
+    /// Notes that a new connection begins: the collector at its other end may have been started again.
+    pub(super) fn note_connection(&self) {
+        self.update_target(|own| own.connected_ns = group::steady_ns());
     }
 
     /// Sets whether the target accepts data. The time of the change matters: packetrig does not wait for a

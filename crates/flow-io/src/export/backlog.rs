@@ -93,6 +93,7 @@ impl TargetBacklog {
         // Clocks of meters differ, so only records well before the watermark are surely exported.
         let before_ns = watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
+            Some(left) if left.is_repeated => {}
             Some(left) => account.count_exported_by_others(left.batch.carried_records()),
             // A short sleep, because this meter may become active at any moment.
             None => std::thread::sleep(BATCH_CHECK_INTERVAL),

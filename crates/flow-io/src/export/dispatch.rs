@@ -20,6 +20,8 @@ const FULL_BACKLOG_TIMEOUT: Nanos = Nanos::from_secs(1);
 pub(super) struct BacklogBatch {
     /// Time at which the batch was passed on, on the clock of the group.
     pub(super) at_ns: u64,
+    /// True if another meter has exported it before. It is in no account any more.
+    pub(super) is_repeated: bool,
     pub(super) batch: Arc<WorkerBatch>,
 }
 
@@ -92,7 +94,7 @@ impl Dispatcher {
         let carried = batch.carried_records();
         let content = BatchContent::from_batch(&batch);
         // Shared, not copied: several targets wait for the same records.
-        let handed = BacklogBatch { at_ns: group::steady_ns(), batch: Arc::new(batch) };
+        let handed = BacklogBatch { at_ns: group::steady_ns(), is_repeated: false, batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.
         OutputQueue::await_room(&self.backlogs);
@@ -101,6 +103,20 @@ impl Dispatcher {
             let backlog = self.backlogs.get(index).ok_or(LossCause::Refused)?;
             backlog.try_send(handed.clone()).map_err(|_| backlog.loss_cause())
         });
+    }
+
+    /// Gives a batch to every target that another meter has exported before, because a collector may have lost it.
+    pub(super) fn hand_over_again(&self, batch: WorkerBatch) {
+        let handed = BacklogBatch { at_ns: group::steady_ns(), is_repeated: true, batch: Arc::new(batch) };
+        for backlog in &self.backlogs {
+            // A target that has been full for long gets nothing again: new records need its room.
+            drop(backlog.try_send(handed.clone()));
+        }
+    }
+
+    /// Returns the time of the last connection to any target, on the clock of the group; 0: there was none.
+    pub(super) fn last_connection_ns(&self) -> u64 {
+        self.inlet.accounts.last_connection_ns()
     }
 
     /// Counts a batch as left to another meter of the group, which exports it.

@@ -2,13 +2,17 @@
 //! them until the active meter has exported the same packets.
 //!
 //! ```text
-//!  queue -> kept batches -> [active] -> backlogs of the targets
-//!               `--------> [standby, older than the watermark] -> left to others
+//!  queue -> kept batches -> [active] -> backlogs of the targets <----------------------------------.
+//!               `--------> [standby, older than the watermark] -> left to others -> [new connection]
 //! ```
 //! The watermark is a time: all targets have confirmed everything that left the tables before it. Clocks of meters differ, and it takes
 //! a while until a meter knows that its copy of the link is cut; so batches are kept for some seconds longer.
 //!
-//! Invariant: each batch is passed on or left exactly once; a batch without room counts as dropped.
+//! A batch that was left is kept for a while longer. A collector that is killed loses its last records, and the meter that sent them may
+//! be dead, too. So the active meter sends again on a new connection whatever any meter has sent a short time before.
+//!
+//! Invariant: each batch is passed on or left exactly once; a batch without room counts as dropped. Batches that are sent again are in
+//! no account.
 
 use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
@@ -44,16 +48,27 @@ const LOSS_RECOVERY_TIME: Nanos = Nanos::from_secs(10);
 pub(super) struct ExportGate {
     role_handle: GroupRoleHandle,
     kept: KeptBatches,
+    /// Batches that another meter has exported, the latest.
+    exported: KeptBatches,
+    /// Time for which they are kept; 0: collectors would not recognise repeated records.
+    resend_time: Nanos,
     role: GroupRole,
     delivery: DeliveryWatch,
     coverage: CoverageWatch,
 }
 
 impl ExportGate {
-    pub(super) fn new(role_handle: &GroupRoleHandle, keep_bytes: usize, ready_after: Nanos) -> Self {
+    pub(super) fn new(
+        role_handle: &GroupRoleHandle,
+        keep_bytes: usize,
+        ready_after: Nanos,
+        resend_time: Nanos,
+    ) -> Self {
         Self {
             role_handle: role_handle.clone(),
             kept: KeptBatches::new(keep_bytes),
+            exported: KeptBatches::new(keep_bytes),
+            resend_time,
             role: GroupRole::Standby,
             delivery: DeliveryWatch::default(),
             coverage: CoverageWatch { ready_after, ..CoverageWatch::default() },
@@ -91,15 +106,17 @@ impl ExportGate {
     fn poll_once(&mut self, dispatcher: &Dispatcher) {
         self.apply_current_role(dispatcher);
         if self.role.is_active() {
+            // The older records first, in the order in which the collector would have received them.
+            self.resend_exported(dispatcher);
             self.hand_over(dispatcher);
         } else {
             self.leave_exported(dispatcher);
         }
         // The oldest go first, because the active meter has most likely exported them.
         while self.kept.is_over_bound()
-            && let Some(batch) = self.kept.pop_oldest()
+            && let Some(kept) = self.kept.pop_oldest()
         {
-            dispatcher.count_kept_batch_as_dropped(LossCause::QueueFull, &batch);
+            dispatcher.count_kept_batch_as_dropped(LossCause::QueueFull, &kept.batch);
         }
         let progress = dispatcher.combined_progress();
         if self.role_handle.is_blind() {
@@ -116,9 +133,7 @@ impl ExportGate {
         if view.role != self.role && view.role.is_active() {
             // Less the margin, because clocks of meters differ and a cut copy is noticed late.
             let from_ns = view.replay_from_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
-            while let Some(batch) = self.kept.pop_before(from_ns) {
-                dispatcher.count_batch_as_exported_by_others(&batch);
-            }
+            self.leave_before(from_ns, dispatcher);
             // The batch is counted before the handover, because batches leave while later ones arrive.
             self.role_handle.set_replayed(self.kept.record_count());
             dispatcher.announce_takeover();
@@ -129,16 +144,38 @@ impl ExportGate {
     fn hand_over(&mut self, dispatcher: &Dispatcher) {
         while !self.kept.is_empty()
             && dispatcher.has_room()
-            && let Some(batch) = self.kept.pop_oldest()
+            && let Some(kept) = self.kept.pop_oldest()
         {
-            dispatcher.hand_over(batch);
+            dispatcher.hand_over(kept.batch);
         }
     }
 
     fn leave_exported(&mut self, dispatcher: &Dispatcher) {
         let Some(watermark_ns) = self.role_handle.active_watermark() else { return };
-        while let Some(batch) = self.kept.pop_before(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64())) {
-            dispatcher.count_batch_as_exported_by_others(&batch);
+        self.leave_before(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64()), dispatcher);
+    }
+
+    /// Leaves the batches from before a time to another meter, which has exported the same.
+    fn leave_before(&mut self, before_ns: u64, dispatcher: &Dispatcher) {
+        while let Some(kept) = self.kept.pop_before(before_ns) {
+            dispatcher.count_batch_as_exported_by_others(&kept.batch);
+            let forget_ns = kept.at_ns.saturating_sub(self.resend_time.as_u64());
+            self.exported.push_kept(kept);
+            while self.exported.pop_before(forget_ns).is_some() {}
+        }
+        // Both together stay within the bound: batches that nobody has exported need the memory more.
+        while self.exported.bytes() > 0 && self.exported.bytes() + self.kept.bytes() > self.kept.max_bytes() {
+            self.exported.pop_oldest();
+        }
+    }
+
+    /// Sends again what another meter had sent before the last connection to a collector began.
+    fn resend_exported(&mut self, dispatcher: &Dispatcher) {
+        let before_ns = dispatcher.last_connection_ns().saturating_add(WATERMARK_MARGIN.as_u64());
+        while dispatcher.has_room()
+            && let Some(kept) = self.exported.pop_before(before_ns)
+        {
+            dispatcher.hand_over_again(kept.batch);
         }
     }
 
@@ -164,11 +201,11 @@ impl ExportGate {
             std::thread::sleep(END_CHECK_INTERVAL);
         }
         let is_left = !self.role.is_active() && is_exported(&self.role_handle);
-        while let Some(batch) = self.kept.pop_oldest() {
+        while let Some(kept) = self.kept.pop_oldest() {
             if is_left {
-                dispatcher.count_batch_as_exported_by_others(&batch);
+                dispatcher.count_batch_as_exported_by_others(&kept.batch);
             } else {
-                dispatcher.count_kept_batch_as_dropped(LossCause::Unreported, &batch);
+                dispatcher.count_kept_batch_as_dropped(LossCause::Unreported, &kept.batch);
             }
         }
     }

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
-struct KeptBatch {
+pub(super) struct KeptBatch {
     /// Time at which the batch was passed on, on the clock of the group. Its records left the table before.
-    at_ns: u64,
-    batch: WorkerBatch,
+    pub(super) at_ns: u64,
+    pub(super) batch: WorkerBatch,
     bytes: usize,
 }
 
@@ -37,6 +37,14 @@ impl KeptBatches {
         self.batches.iter().map(|kept| kept.batch.carried_records().records).sum()
     }
 
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) const fn max_bytes(&self) -> usize {
+        self.most_bytes
+    }
+
     pub(super) const fn is_over_bound(&self) -> bool {
         self.bytes > self.most_bytes
     }
@@ -53,18 +61,23 @@ impl KeptBatches {
                 size_of_val(events.as_slice())
             }
         };
-        self.bytes += bytes;
-        self.batches.push_back(KeptBatch { at_ns, batch, bytes });
+        self.push_kept(KeptBatch { at_ns, batch, bytes });
     }
 
-    pub(super) fn pop_oldest(&mut self) -> Option<WorkerBatch> {
+    /// Takes over a batch of another store.
+    pub(super) fn push_kept(&mut self, kept: KeptBatch) {
+        self.bytes += kept.bytes;
+        self.batches.push_back(kept);
+    }
+
+    pub(super) fn pop_oldest(&mut self) -> Option<KeptBatch> {
         let kept = self.batches.pop_front()?;
         self.bytes -= kept.bytes;
-        Some(kept.batch)
+        Some(kept)
     }
 
     /// Removes the oldest batch if it was handed over before this time.
-    pub(super) fn pop_before(&mut self, ns: u64) -> Option<WorkerBatch> {
+    pub(super) fn pop_before(&mut self, ns: u64) -> Option<KeptBatch> {
         if self.batches.front()?.at_ns < ns { self.pop_oldest() } else { None }
     }
 }
@@ -84,10 +97,10 @@ mod tests {
         kept.push_batch(30, batch(1));
         assert!(kept.is_over_bound());
         assert!(kept.pop_before(10).is_none());
-        assert_eq!(kept.pop_before(11).map(|batch| batch.carried_records().records), Some(1));
+        assert_eq!(kept.pop_before(11).map(|kept| kept.batch.carried_records().records), Some(1));
         assert!(!kept.is_over_bound());
-        assert_eq!(kept.pop_oldest().map(|batch| batch.carried_records().records), Some(2));
-        assert_eq!(kept.pop_before(31).map(|batch| batch.carried_records().records), Some(1));
+        assert_eq!(kept.pop_oldest().map(|kept| kept.batch.carried_records().records), Some(2));
+        assert_eq!(kept.pop_before(31).map(|kept| kept.batch.carried_records().records), Some(1));
         assert!(kept.is_empty() && kept.pop_oldest().is_none());
     }
 }

@@ -6,10 +6,10 @@
 use super::accounts::TargetAccount;
 use super::backlog::{BacklogClosed, TargetBacklog};
 use super::deadline::SendDeadline;
+use super::dispatch::BacklogBatch;
 use super::encoder::TargetEncoder;
 use super::transport::{TargetTransport, UnsentMessageReason};
 use super::written::{KeptMessage, WrittenMessages};
-use crate::batch::WorkerBatch;
 use packetrig_flow::export::{ExportMessage, MessageSink};
 use packetrig_flow::{CarriedRecords, LossCause, MeterLedger};
 use packetrig_sys::clock;
@@ -41,6 +41,8 @@ pub(super) struct EncoderOutput {
     begun: bool,
     /// True if a refused message may have contained templates, so that they must be sent again.
     templates_lost: bool,
+    /// True while records are encoded that another meter has sent before.
+    is_repeating: bool,
 }
 
 /// Records and bytes that a message counts for.
@@ -92,7 +94,7 @@ impl TargetSender {
             self.send_ledger(self.now_ns());
         }
         match self.backlog.next_batch(DEADLINE_CHECK_INTERVAL, &self.out.account) {
-            Ok(Some(handed)) => self.encode_batch(&handed.batch),
+            Ok(Some(handed)) => self.encode_batch(&handed),
             // No batch came in time, and the deadline counts from the last offer: no more batches are taken.
             Ok(None) if self.out.deadline.is_past() => return false,
             // A standby writes too seldom to notice a broken connection by its writes.
@@ -116,7 +118,7 @@ impl TargetSender {
             return !self.out.deadline.is_past();
         }
         match self.backlog.next_batch(DEADLINE_CHECK_INTERVAL, &self.out.account) {
-            Ok(Some(handed)) => self.encode_batch(&handed.batch),
+            Ok(Some(handed)) => self.encode_batch(&handed),
             Ok(None) => {}
             Err(BacklogClosed) => return false,
         }
@@ -124,13 +126,27 @@ impl TargetSender {
         !self.out.deadline.is_past()
     }
 
-    fn encode_batch(&mut self, batch: &WorkerBatch) {
+    fn encode_batch(&mut self, handed: &BacklogBatch) {
         let now_ns = self.now_ns();
         if std::mem::take(&mut self.out.templates_lost) {
             self.encoder.announce_templates(false, now_ns, &mut self.out);
         }
-        self.encoder.encode_batch(batch, now_ns, &mut self.out);
-        // Records that the format cannot carry leave no message, so they must leave the waiting account here.
+        if handed.is_repeated {
+            // A message has either repeated records or others, because it is counted as a whole.
+            self.encoder.flush_messages(now_ns, &mut self.out);
+            self.out.is_repeating = true;
+            self.encoder.encode_batch(&handed.batch, now_ns, &mut self.out);
+            self.encoder.flush_messages(now_ns, &mut self.out);
+            self.out.is_repeating = false;
+            self.unfit = self.encoder.unfit_records();
+            return;
+        }
+        self.encoder.encode_batch(&handed.batch, now_ns, &mut self.out);
+        self.count_unfit_records();
+    }
+
+    /// Counts records that the format cannot carry: they leave no message, so they must leave the waiting account here.
+    fn count_unfit_records(&mut self) {
         let unfit = self.encoder.unfit_records();
         if unfit != self.unfit {
             // The encoder counts from its start, so only the difference is new.
@@ -163,6 +179,7 @@ impl TargetSender {
     fn is_up(&mut self) -> bool {
         if !self.out.begun && self.out.ensure_connected() {
             self.out.begun = true;
+            self.out.account.note_connection();
             let now_ns = self.now_ns();
             // Templates and options are encoded for each connection, so kept ones are useless.
             self.out.kept.retain(|kept| kept.carried != CarriedRecords::default());
@@ -264,6 +281,7 @@ impl EncoderOutput {
             unsettled: None,
             begun,
             templates_lost: false,
+            is_repeating: false,
         }
     }
 
@@ -391,7 +409,8 @@ impl MessageSink for EncoderOutput {
     fn on_message(&mut self, message: ExportMessage<'_>) {
         // Copied only if it has to outlive its encoder: most messages need not.
         if !self.begun || self.written.is_some() {
-            return self.send_message(KeptMessage::from_message(message));
+            let is_repeated = self.is_repeating;
+            return self.send_message(KeptMessage { is_repeated, ..KeptMessage::from_message(message) });
         }
         if let Some(last) = self.unsettled.take() {
             self.count_last_datagram(last);

@@ -3,6 +3,7 @@
 
 use super::orders::RoleCommandSource;
 use super::steady::{PeerClocks, SteadyClockOffset, shift_time, shift_times, steady_ns};
+use super::transit::TransitDelays;
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupRoleHandle, GroupStatus,
     PeerStatus, RoleSwitch,
@@ -73,10 +74,10 @@ impl GroupMember {
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
             clocks: PeerClocks::default(),
+            transits: TransitDelays::default(),
             wall: SteadyClockOffset::default(),
             active_heard_at: None,
             reported_at: now,
-            drained_at: now,
         };
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
@@ -161,13 +162,12 @@ struct MemberThread {
     /// Sender address of each peer's last advertisement.
     addresses: BTreeMap<u32, SocketAddr>,
     clocks: PeerClocks,
+    transits: TransitDelays,
     /// Offset from the time of the group to the wall clock.
     wall: SteadyClockOffset,
     /// Time of the last advertisement of an active member; `None` if there was none since this member's start.
     active_heard_at: Option<MonoTime>,
     reported_at: MonoTime,
-    /// Time at which the socket was empty.
-    drained_at: MonoTime,
 }
 
 impl MemberThread {
@@ -212,14 +212,9 @@ impl MemberThread {
         // The buffer has one byte more than is valid, so that longer datagrams are not cut to valid ones.
         let mut buffer = [0; ADVERTISEMENT_BYTES + 1];
         for _ in 0..MAX_DATAGRAMS_PER_ROUND {
-            let looked_at = boottime_now();
-            let received = self.socket.receive_datagram(&mut buffer);
-            if matches!(received, Ok(None)) {
-                self.drained_at = looked_at;
-            }
             // A broken socket receives nothing. Another member takes over, or this member does, and
             // no record is lost.
-            let Ok(Some((length, from))) = received else { return };
+            let Ok(Some((length, from))) = self.socket.receive_datagram(&mut buffer) else { return };
             self.on_datagram(&buffer[..length], from);
         }
     }
@@ -230,8 +225,9 @@ impl MemberThread {
                 let tolerance = self.options.clock_tolerance;
                 let mut advertisement = self.clocks.localize_times(&sent, sent_ns, steady_ns(), tolerance);
                 let now = boottime_now();
-                // The datagram may have waited since the socket was last empty.
-                advertisement.seen_all_ago += now.since(self.drained_at);
+                // The datagram may have waited on its way, or in the socket. As long as that is not known, its count proves no loss.
+                let delay = self.transits.excess_delay(sent.meter, sent_ns, now);
+                advertisement.seen_all_ago += delay.unwrap_or(Nanos::MAX);
                 let outcome = self.election.on_advertisement(&advertisement, now);
                 if outcome == AdvertisementOutcome::Accepted {
                     // The report of a takeover needs this value: the time for which no active member had been heard.
@@ -247,12 +243,14 @@ impl MemberThread {
     }
 
     fn advance_election(&mut self) {
+        // Read before the time to which the ages of the advertisement refer: a pause in between then counts as delay.
+        let sent_ns = clock::wall_clock_ns();
         let now = boottime_now();
         let step = self.election.tick(now);
         // Published before the advertisement: when peers learn of a new role, this meter follows it already.
         self.role_handle.publish_role(step.change, self.election.watermark(), self.election.export_until());
         if let Some(advertisement) = step.advertisement {
-            self.send_advertisement(&advertisement);
+            self.send_advertisement(&advertisement, sent_ns);
         }
         match step.change {
             Some(RoleChange::BecameActive { term, .. }) => info!(?term, "meter is active: it exports"),
@@ -276,10 +274,10 @@ impl MemberThread {
         self.wall.update_offset(steady_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
     }
 
-    fn send_advertisement(&mut self, advertisement: &Advertisement) {
+    fn send_advertisement(&mut self, advertisement: &Advertisement, sent_ns: u64) {
         // On the wire, times are those of the wall clock, see `steady`.
         let advertisement = shift_times(advertisement, self.wall_offset());
-        let bytes = self.codec.encode_advertisement(&advertisement, clock::wall_clock_ns());
+        let bytes = self.codec.encode_advertisement(&advertisement, sent_ns);
         let failures = self
             .options
             .peers
@@ -348,7 +346,7 @@ impl MemberThread {
         self.role_handle.end_membership();
         // Farewells that arrive twice are dropped as repeated.
         for _ in 0..FAREWELL_COUNT {
-            self.send_advertisement(&farewell);
+            self.send_advertisement(&farewell, clock::wall_clock_ns());
         }
     }
 }

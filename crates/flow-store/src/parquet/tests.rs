@@ -285,7 +285,7 @@ fn refused_records_of_meters_hold_up_later_ones() {
     fs::write(partition(directory.path()), "in the way").unwrap();
     let mut groups = GroupedFlows::new(GroupOptions::default(), 0);
     let mut of_group =
-        |record| groups.filter_new(FlowRecord { history: Some(Box::default()), ..record }, 1).unwrap();
+        |record| groups.filter_new(FlowRecord { history: Some(Box::default()), ..record }, 1).next().unwrap();
     // The first 50 began in the hour that has no place.
     let of_meters: Vec<_> = (3550..3650).map(|number| of_group(record(number))).collect();
     drop(sink.write_records(&of_meters, SOURCE));

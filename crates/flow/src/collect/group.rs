@@ -18,19 +18,20 @@
 mod clocks;
 mod counts;
 mod line;
+mod rows;
 mod side;
 mod times;
 
 pub use counts::{GroupCounts, GroupSwitch, MeterPart};
 
-use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
+use crate::history::{CountTotals, FlowHistory, RecordClaim, RecordOriginMark};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 use clocks::MeterClocks;
 use packetrig_units::Nanos;
-use side::{FlowSideState, PlacedRecordOutcome, SideReport};
+use rows::{correct_times, record_of_waiting, record_times, record_with_history, set_half_counts};
+use side::{FlowSideState, SideReport};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 /// Groups that have an account: senders choose their numbers.
 const MAX_GROUPS: usize = 64;
@@ -73,7 +74,7 @@ struct FlowSide {
 }
 
 /// How a record changed the counts of its group.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct JoinedRecord {
     /// Its packets that could not be placed.
     unplaced: u64,
@@ -81,6 +82,10 @@ struct JoinedRecord {
     placed_later: u64,
     /// Number of its directions that may have been forgotten.
     forgotten: u64,
+    /// Packets of each direction that are stored with it or were stored before it.
+    stored: [Option<RecordClaim>; 2],
+    /// New parts of earlier records.
+    waited: Vec<FlowRecord>,
 }
 
 /// Memory of one direction in the map.
@@ -122,7 +127,7 @@ impl GroupedFlows {
         if let Some(history) = &record.history
             && let Some(counts) = self.group_counts_mut(history.mark.group)
         {
-            counts.count_record(history.mark.meter, JoinedRecord::default(), [record.packets(), 0], now_ns);
+            counts.count_record(history.mark.meter, &JoinedRecord::default(), [record.packets(), 0], now_ns);
         }
     }
 
@@ -135,26 +140,28 @@ impl GroupedFlows {
         }
     }
 
-    /// Takes a record; returns its new part. `now_ns` is of a clock that is never set.
-    pub fn filter_new(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
+    /// Takes a record. Returns its new part, and the new parts of earlier records that had no position without it. `now_ns` is of a
+    /// clock that is never set.
+    pub fn filter_new(
+        &mut self,
+        mut record: FlowRecord,
+        now_ns: u64,
+    ) -> impl Iterator<Item = FlowRecord> + use<> {
         // A record without a history is of no group, so no other meter reports its packets.
-        let Some(history) = record.history.take() else { return Some(record) };
+        let Some(mut history) = record.history.take() else {
+            return Some(record).into_iter().chain(Vec::new());
+        };
         self.forget_old_flows(now_ns);
         let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
         let joined = self.join_record(&history, &mut record, now_ns, false);
+        history.stored = joined.stored;
+        let new = record.packets() + joined.waited.iter().map(FlowRecord::packets).sum::<u64>();
         if let Some(counts) = self.group_counts_mut(history.mark.group) {
-            counts.count_record(history.mark.meter, joined, [before, record.packets()], now_ns);
+            counts.count_record(history.mark.meter, &joined, [before, new], now_ns);
         }
-        if record.packets() == 0 {
-            return None;
-        }
-        // The history is stored with the new part: a restarted collector finds out from it which
-        // packets are already stored.
-        let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        history.add_to(&mut fields.others);
-        record.foreign = Some(Arc::new(fields));
-        Some(record)
+        let own = (record.packets() > 0).then(|| record_with_history(record, &history));
+        own.into_iter().chain(joined.waited)
     }
 
     /// Takes a meter's report on its place in its group.
@@ -180,7 +187,7 @@ impl GroupedFlows {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Reduces a record to its new part. `was_stored`: the record was handed out before.
+    /// Reduces a record to its new part. `was_stored`: the record was handed out before, and its history says which packets that were.
     fn join_record(
         &mut self,
         history: &FlowHistory,
@@ -190,6 +197,7 @@ impl GroupedFlows {
     ) -> JoinedRecord {
         let RecordOriginMark { group, lane, meter } = history.mark;
         let mut joined = JoinedRecord::default();
+        let mut waited = Vec::new();
         // Only a turn for lack of room forgets running flows, and only those that began before it.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < MAX_GROUPS || self.clocks.contains_key(&group);
@@ -201,6 +209,11 @@ impl GroupedFlows {
         let has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
         clocks.record_meter_life(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
+            let stored = history.stored[usize::from(is_reverse)].filter(|_| was_stored);
+            // Nothing of this direction was stored, so the record says nothing about it.
+            if was_stored && stored.is_none() {
+                continue;
+            }
             let own = CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes };
             let report = SideReport {
                 meter,
@@ -211,7 +224,7 @@ impl GroupedFlows {
                 first_ns: times[0],
                 last_ns: times[1],
                 known_from_ns: self.whole_from_ns,
-                was_stored,
+                stored,
                 has_others,
                 now_ns,
             };
@@ -221,15 +234,23 @@ impl GroupedFlows {
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.side_state_mut(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
-            let PlacedRecordOutcome { new, unplaced, placed_later } = known.add_report(&report, &mut clocks);
-            joined.unplaced += unplaced;
-            joined.placed_later += placed_later;
-            (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
+            let outcome = known.add_report(&report, &mut clocks);
+            joined.unplaced += outcome.unplaced;
+            joined.placed_later += outcome.placed_later;
+            joined.stored[usize::from(is_reverse)] = outcome.placed.stored;
+            set_half_counts(half, outcome.placed.new);
+            waited.extend(outcome.waited.into_iter().map(|(report, placed)| (is_reverse, report, placed)));
         }
         if has_room {
             self.clocks.insert(group, clocks);
         }
         correct_times(record, times);
+        let waited = waited.iter();
+        joined.waited = waited
+            .map(|(is_reverse, report, placed)| {
+                record_of_waiting(record, history, *is_reverse, report, placed)
+            })
+            .collect();
         joined
     }
 
@@ -251,26 +272,6 @@ impl GroupedFlows {
             self.turned_ns = now_ns;
             // Forgotten flows were not used since the last turn, so later records cannot belong to them.
             self.whole_from_ns = std::mem::replace(&mut self.turn_newest_ns, self.newest_ns);
-        }
-    }
-}
-
-/// The first and the last packet of a record. One that has none is of the landmarks that it names.
-fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
-    if record.last_ns() > 0 {
-        return [record.first_ns(), record.last_ns()];
-    }
-    let landmarks = [false, true].map(|is_reverse| history.direction(is_reverse).landmarks);
-    let times = || landmarks.iter().flatten().map(|landmark| landmark.at_ns).filter(|at_ns| *at_ns > 0);
-    [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
-}
-
-/// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction
-/// without packets has none.
-fn correct_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
-    for half in [&mut record.forward, &mut record.reverse] {
-        if half.packets > 0 && half.last_ns == 0 {
-            (half.first_ns, half.last_ns) = (first_ns, last_ns);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Longest delay between the copies of one packet.
 const MAX_COPY_DELAY: Nanos = Nanos::from_millis(20);
-/// Longest delay of an advertisement in the network.
+/// Longest delay of the fastest advertisements in the network. The ages in an advertisement include what it took longer.
 const MAX_NETWORK_DELAY: Nanos = Nanos::from_millis(50);
 /// Only one copy may have a few packets, such as packets of the machine at its end: up to `PACKET_TOLERANCE`, plus one
 /// in `TOLERATED_SHARE_DIVISOR`.

@@ -1,21 +1,23 @@
 //! A history in bytes: numbers of seven bits per byte, as most of them are small.
 
 use super::{
-    CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS,
+    CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS, RecordClaim,
     RecordOriginMark,
 };
 
 const FLIPPED_FLAG: u8 = 1;
 const STRANGE_FLAG: u8 = 2;
+/// The claims of a stored record follow.
+const STORED_FLAG: u8 = 4;
 
 impl FlowHistory {
     /// Encodes everything but the mark.
     pub(crate) fn encode_track(&self) -> Vec<u8> {
         // Records carry 100 to 200 bytes of history (docs/decisions/0037-landmarks.md).
         let mut out = Vec::with_capacity(160);
-        out.push(
-            if self.flipped { FLIPPED_FLAG } else { 0 } | if self.is_strange { STRANGE_FLAG } else { 0 },
-        );
+        let is_stored = self.stored.iter().any(Option::is_some);
+        let flags = [(self.flipped, FLIPPED_FLAG), (self.is_strange, STRANGE_FLAG), (is_stored, STORED_FLAG)];
+        out.push(flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag));
         write_number(self.since_ns, &mut out);
         for direction in [&self.forward, &self.reverse] {
             write_counts(direction.followed, &mut out);
@@ -29,6 +31,9 @@ impl FlowHistory {
                 write_number(u64::from(landmark.alone_us) << 2 | landmark.kind as u64, &mut out);
                 write_counts(landmark.since, &mut out);
             }
+        }
+        if is_stored {
+            self.stored.iter().for_each(|claim| write_claim(*claim, self.since_ns, &mut out));
         }
         out
     }
@@ -47,6 +52,9 @@ impl FlowHistory {
         };
         for direction in [&mut history.forward, &mut history.reverse] {
             *direction = take_direction(since_ns, from)?;
+        }
+        if flags & STORED_FLAG != 0 {
+            history.stored = [take_claim(since_ns, from)?, take_claim(since_ns, from)?];
         }
         Some(history)
     }
@@ -69,6 +77,22 @@ fn take_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
         };
     }
     Some(direction)
+}
+
+fn write_claim(claim: Option<RecordClaim>, history_since_ns: u64, out: &mut Vec<u8>) {
+    out.push(claim.is_some().into());
+    if let Some(claim) = claim {
+        write_counts(claim.totals, out);
+        write_signed(claim.since_ns.wrapping_sub(history_since_ns), out);
+    }
+}
+
+fn take_claim(history_since_ns: u64, from: &mut &[u8]) -> Option<Option<RecordClaim>> {
+    if *from.split_off_first()? == 0 {
+        return Some(None);
+    }
+    let totals = take_counts(from)?;
+    Some(Some(RecordClaim { totals, since_ns: history_since_ns.wrapping_add(take_signed(from)?) }))
 }
 
 const fn landmark_kind(number: u64) -> Option<LandmarkKind> {
@@ -167,6 +191,9 @@ mod tests {
             since_ns: numbers[8],
             forward: direction,
             reverse: DirectionHistory { followed: counts_of(numbers[7]), ..direction },
+            stored: [flags[0], flags[1]].map(|is_set| {
+                is_set.then(|| RecordClaim { totals: counts_of(numbers[6]), since_ns: numbers[5] })
+            }),
             ..FlowHistory::default()
         }
     }

@@ -311,6 +311,7 @@ impl FlowHistories {
             since_ns: history.since_ns,
             forward,
             reverse,
+            stored: [None; 2],
         }
     }
 

@@ -1,7 +1,7 @@
 //! A model of the collector: its stored records are all that it knows after a restart.
 
-use packetrig_flow::FlowRecord;
 use packetrig_flow::collect::{GroupOptions, GroupedFlows};
+use packetrig_flow::{FlowHistory, FlowRecord};
 use std::collections::HashMap;
 
 /// A flow's number and the end that sends.
@@ -27,10 +27,7 @@ impl Collector {
 
     pub(crate) fn take(&mut self, record: &FlowRecord, now_ns: u64) {
         // The record is as it is after its way through a message.
-        if let Some(new) = self.groups.filter_new(record.clone(), now_ns) {
-            let stored = FlowRecord { history: record.history.clone(), ..new };
-            self.stored.push((now_ns, stored));
-        }
+        self.stored.extend(self.groups.filter_new(record.clone(), now_ns).map(|new| (now_ns, new)));
     }
 
     fn note_unplaced(&mut self) {
@@ -42,9 +39,11 @@ impl Collector {
         self.note_unplaced();
         self.stored.retain(|(at_ns, _)| at_ns + unsaved_ns < now_ns);
         self.groups = GroupedFlows::new(GroupOptions::default(), self.began_ns);
-        // The records are as the files have them.
+        // As the files have them: sorted by their start, and with the history among the fields without a column.
+        self.stored.sort_by_key(|(_, record)| record.first_ns());
         for (_, record) in &self.stored {
-            self.groups.recall_record(record.clone(), now_ns);
+            let history = stored_history(record).map(Box::new);
+            self.groups.recall_record(FlowRecord { history, foreign: None, ..record.clone() }, now_ns);
         }
     }
 
@@ -61,4 +60,14 @@ impl Collector {
         }
         sums
     }
+}
+
+fn stored_history(record: &FlowRecord) -> Option<FlowHistory> {
+    let mut text = String::new();
+    record.foreign.as_ref()?.others.append_json(&mut text);
+    let value = |name: &str| {
+        let key = format!("\"{name}\":");
+        text[text.find(&key)? + key.len()..].split([',', '}']).next()
+    };
+    FlowHistory::from_fields(|name| value(name)?.parse().ok(), |name| Some(value(name)?.trim_matches('"')))
 }

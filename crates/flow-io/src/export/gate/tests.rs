@@ -36,7 +36,7 @@ impl GateRig {
         let account = inlet.accounts.add_target("target".into(), content);
         let backlogs = vec![OutputQueue::new(room, &inlet.backpressure)];
         Self {
-            gate: ExportGate::new(&handle, keep_bytes, Nanos::ZERO),
+            gate: ExportGate::new(&handle, keep_bytes, Nanos::ZERO, Nanos::from_secs(5)),
             handle,
             dispatcher: Dispatcher::new(inlet, backlogs, Nanos::from_millis(50)),
             outbox: queue.make_outbox(),
@@ -94,6 +94,41 @@ fn takeover_sends_records_after_active_watermark() {
     assert_eq!(rig.send_all(), 1);
     let counts = rig.account.export_counts();
     assert_eq!((counts.sent.records, counts.offered.records, counts.waiting.records), (5, 11, 0));
+}
+
+/// The active meter and the collector are killed one after the other. The collector has lost the last records of the dead meter.
+#[test]
+fn new_connection_gets_records_that_another_meter_had_sent() {
+    let mut rig = GateRig::new(1 << 20);
+    for at in 10..30 {
+        rig.keep(seconds(at));
+    }
+    rig.handle.publish_role(None, Some(seconds(29)), MonoTime::default());
+    rig.gate.poll_once(&rig.dispatcher);
+    rig.become_active(seconds(29));
+    assert_eq!(rig.send_all(), 5, "the collector has the others");
+    let before = rig.account.export_counts();
+    assert_eq!((before.left_to_others.records, before.sent.records, before.waiting.records), (15, 5, 0));
+    rig.account.note_connection();
+    rig.gate.poll_once(&rig.dispatcher);
+    let again: Vec<BacklogBatch> = rig.handed.try_iter().collect();
+    // Those of the last five seconds.
+    assert!(again.len() == 6 && again.iter().all(|handed| handed.is_repeated), "{again:?}");
+    assert_eq!(rig.account.export_counts(), before, "they are in no account again");
+    rig.gate.poll_once(&rig.dispatcher);
+    assert!(rig.handed.is_empty(), "once");
+}
+
+#[test]
+fn standby_remembers_exported_records_within_its_memory() {
+    let mut rig = GateRig::new(2000);
+    for at in 10..30 {
+        rig.keep(seconds(at));
+        rig.handle.publish_role(None, Some(seconds(at)), MonoTime::default());
+    }
+    rig.gate.poll_once(&rig.dispatcher);
+    assert_eq!(rig.account.export_counts().queue_dropped.records, 0);
+    assert!(rig.gate.exported.bytes() + rig.gate.kept.bytes() <= 2000);
 }
 
 #[test]
@@ -214,7 +249,9 @@ fn a_batch_of_a_standby_is_small() {
     let WorkerBatch::Records(records) = rig.dispatcher.batches().recv().unwrap() else { panic!("records") };
     assert!(records.capacity() > 1);
     rig.gate.kept.push_batch(1, WorkerBatch::Records(records));
-    let Some(WorkerBatch::Records(records)) = rig.gate.kept.pop_oldest() else { panic!("records") };
+    let Some(WorkerBatch::Records(records)) = rig.gate.kept.pop_oldest().map(|kept| kept.batch) else {
+        panic!("records")
+    };
     assert_eq!(records.capacity(), 1);
 }
 

@@ -78,7 +78,7 @@ impl ActiveTarget {
         let carried = batch.carried_records();
         self.accounts.count_offered(BatchContent::Records, carried);
         self.accounts.hand_over(BatchContent::Records, carried, |_| Ok(()));
-        self.give.send(BacklogBatch { at_ns: 1, batch }).unwrap();
+        self.give.send(BacklogBatch { is_repeated: false, at_ns: 1, batch }).unwrap();
     }
 
     /// Ends the sender; `meanwhile` runs while it sends what is left.

@@ -110,7 +110,7 @@ impl GroupCounts {
     pub(super) fn count_record(
         &mut self,
         meter: u32,
-        joined: JoinedRecord,
+        joined: &JoinedRecord,
         [own, new]: [u64; 2],
         now_ns: u64,
     ) {

@@ -1,9 +1,9 @@
 //! Positions of packets among all of one direction.
 
 use super::clocks::MeterClocks;
-use super::side::{RecordClaim, SideReport};
+use super::side::SideReport;
 use super::times::SharedTimeIntervals;
-use crate::history::{CountTotals, Landmark, LandmarkKind};
+use crate::history::{CountTotals, Landmark, LandmarkKind, RecordClaim};
 
 /// Landmarks of known position, the latest.
 const MAX_LANDMARKS: usize = 5;

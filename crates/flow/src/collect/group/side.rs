@@ -3,7 +3,7 @@
 use super::clocks::MeterClocks;
 use super::line::{Line, MAX_PACKET_JITTER_NS, PlacedEnd};
 use super::times::{SharedTimeIntervals, TimeSpan};
-use crate::history::{CountTotals, DirectionHistory, Landmark};
+use crate::history::{CountTotals, DirectionHistory, Landmark, RecordClaim};
 
 /// Number of lines that are kept for one direction, the latest ones. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
@@ -29,39 +29,34 @@ pub(super) struct SideReport {
     pub(super) last_ns: u64,
     /// Everything that was stored for packets after this time is still known.
     pub(super) known_from_ns: u64,
-    /// True if the record is among the stored ones.
-    pub(super) was_stored: bool,
+    /// Present if the record is among the stored ones: what was stored with it or before it.
+    pub(super) stored: Option<RecordClaim>,
     /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
     /// Time of its arrival, by the collector's clock.
     pub(super) now_ns: u64,
 }
 
-/// Packets up to the end of a record that its meter has counted without a gap.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RecordClaim {
-    pub(super) totals: CountTotals,
-    /// Time at which the totals begin, by the meter's clock.
-    pub(super) since_ns: u64,
-}
-
 /// Outcome of one record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PlacedRecordOutcome {
-    /// New totals of the record and of earlier records that waited for it.
-    pub(super) new: CountTotals,
+    pub(super) placed: PlacedReport,
     /// Packets of the record if its position is not known.
     pub(super) unplaced: u64,
     /// Packets of earlier records that were unplaced until now.
     pub(super) placed_later: u64,
+    /// Earlier records that waited for this one and have new packets.
+    pub(super) waited: Vec<(SideReport, PlacedReport)>,
 }
 
 /// Outcome of one record that has a position.
 #[derive(Clone, Copy, Debug, Default)]
-struct PlacedReport {
-    new: CountTotals,
+pub(super) struct PlacedReport {
+    pub(super) new: CountTotals,
     /// Packets up to its end that are certainly stored now.
     known: u64,
+    /// The same as an interval of positions; `None`: it has none.
+    pub(super) stored: Option<RecordClaim>,
 }
 
 /// A record with a position that is not known yet.
@@ -110,6 +105,9 @@ impl SideReport {
     /// Returns the largest span that the record can cover. From the start of this span on, all stored
     /// packets are still known.
     fn largest_claim(&self) -> RecordClaim {
+        if let Some(stored) = self.stored {
+            return stored;
+        }
         let followed = RecordClaim { totals: self.direction.followed, since_ns: self.since_ns };
         let since = self.landmarks();
         let landmarks =
@@ -118,12 +116,6 @@ impl SideReport {
             .chain([followed])
             .filter(|claim| claim.since_ns > self.known_from_ns)
             .fold(self.claim_of_record(), RecordClaim::max_by_totals)
-    }
-}
-
-impl RecordClaim {
-    fn max_by_totals(self, other: Self) -> Self {
-        if other.totals.is_beyond(self.totals) { other } else { self }
     }
 }
 
@@ -151,7 +143,7 @@ impl FlowSideState {
             self.keep_waiting(report);
             return news;
         };
-        news.new = news.new.plus(placed.new);
+        news.placed = placed;
         // This record may have given waiting records a position.
         self.place_waiting(clocks, &mut news, |_, _| true);
         news
@@ -189,8 +181,10 @@ impl FlowSideState {
             let has_others = has_others(&waiting.report, clocks);
             match self.place_report(&SideReport { has_others, ..waiting.report }, clocks) {
                 Some(placed) => {
-                    news.new = news.new.plus(placed.new);
                     news.placed_later += placed.known.min(waiting.unplaced);
+                    if placed.new.packets > 0 {
+                        news.waited.push((waiting.report, placed));
+                    }
                 }
                 None => self.waiting.push(waiting),
             }
@@ -229,10 +223,10 @@ impl FlowSideState {
         let placed = match claim {
             Some(claim) => {
                 let new = line.store_record(report, end.position, claim, clocks).excess_over(among);
-                Some(PlacedReport { new, known: claim.totals.packets })
+                Some(PlacedReport { new, known: claim.totals.packets, stored: Some(claim) })
             }
             None if line.lacks_interval(end.position, report.own) => None,
-            None => Some(PlacedReport { new: CountTotals::default(), known: report.own.packets }),
+            None => Some(PlacedReport { known: report.own.packets, ..PlacedReport::default() }),
         };
         // A line that was begun for a record which stays unplaced is dropped again.
         if found.is_some() || placed.is_some() {
@@ -298,7 +292,7 @@ impl FlowSideState {
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
         // A stored record was accepted by an earlier process of this
         // collector, so it begins a line in any case.
-        is_first || is_behind || report.was_stored || self.is_apart(report, clocks)
+        is_first || is_behind || report.stored.is_some() || self.is_apart(report, clocks)
     }
 
     /// Returns whether everything that a record vouches for lies long before or behind each known line. The meter has seen the
@@ -349,11 +343,11 @@ impl FlowSideState {
             self.times().any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)))
         };
         let claim = report.largest_claim();
-        if !is_disputed(claim.since_ns) {
+        if report.stored.is_some() || !is_disputed(claim.since_ns) {
             return Some(claim);
         }
         // The wide claim reaches back to earlier packets. Without it, the
         // record still has packets of its own.
-        (report.was_stored || !is_disputed(report.first_ns)).then_some(report.claim_of_record())
+        (!is_disputed(report.first_ns)).then_some(report.claim_of_record())
     }
 }

@@ -1,0 +1,65 @@
+//! Records as the collector stores them: the new parts, each with the history that places it again after a restart.
+
+use super::side::{PlacedReport, SideReport};
+use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
+use crate::record::{FlowHalf, FlowRecord};
+use std::sync::Arc;
+
+/// The first and the last packet of a record. One that has none is of the landmarks that it names.
+pub(super) fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
+    if record.last_ns() > 0 {
+        return [record.first_ns(), record.last_ns()];
+    }
+    let landmarks = [false, true].map(|is_reverse| history.direction(is_reverse).landmarks);
+    let times = || landmarks.iter().flatten().map(|landmark| landmark.at_ns).filter(|at_ns| *at_ns > 0);
+    [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
+}
+
+/// Adds the history to the new part of a record, for the store: a restarted collector finds out from it which packets are already
+/// stored.
+pub(super) fn record_with_history(mut record: FlowRecord, history: &FlowHistory) -> FlowRecord {
+    let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+    history.add_to(&mut fields.others);
+    record.foreign = Some(Arc::new(fields));
+    record
+}
+
+/// Makes the record of packets that a meter reported earlier. `placing` is the record of the same flow that gave them a position. It
+/// must not have them itself: its history states which packets are stored with it.
+pub(super) fn record_of_waiting(
+    placing: &FlowRecord,
+    history: &FlowHistory,
+    is_reverse: bool,
+    report: &SideReport,
+    placed: &PlacedReport,
+) -> FlowRecord {
+    let mut half = FlowHalf { first_ns: report.first_ns, last_ns: report.last_ns, ..FlowHalf::default() };
+    set_half_counts(&mut half, placed.new);
+    let mark = RecordOriginMark { meter: report.meter, ..history.mark };
+    let SideReport { since_ns, is_strange, direction, .. } = *report;
+    let mut own =
+        FlowHistory { mark, flipped: history.flipped, since_ns, is_strange, ..FlowHistory::default() };
+    own.stored[usize::from(is_reverse)] = placed.stored;
+    let mut record =
+        FlowRecord { forward: FlowHalf::default(), reverse: FlowHalf::default(), ..placing.clone() };
+    if is_reverse {
+        (record.reverse, own.reverse) = (half, direction);
+    } else {
+        (record.forward, own.forward) = (half, direction);
+    }
+    record_with_history(record, &own)
+}
+
+pub(super) const fn set_half_counts(half: &mut FlowHalf, counts: CountTotals) {
+    (half.packets, half.bytes, half.frame_bytes) = (counts.packets, counts.bytes, counts.frame_bytes);
+}
+
+/// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction
+/// without packets has none.
+pub(super) fn correct_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
+    for half in [&mut record.forward, &mut record.reverse] {
+        if half.packets > 0 && half.last_ns == 0 {
+            (half.first_ns, half.last_ns) = (first_ns, last_ns);
+        }
+    }
+}
