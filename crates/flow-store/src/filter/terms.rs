@@ -234,7 +234,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
         [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "[country](#names) of either end";
     "src country" "src geo", SameBut("see `country`"), Country, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst country" "dst geo", SameBut("see `country`"), Country, [column(DESTINATION_ADDRESS_COLUMN)], "";
-    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address behind NAT_ADDRESS_COLUMNS";
+    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address behind NAT";
     "src nat country" "src nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0])], "";
     "dst nat country" "dst nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[1])], "";
     "asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "autonomous system of either address; \

@@ -121,14 +121,15 @@ fn new_connection_gets_records_that_another_meter_had_sent() {
 
 #[test]
 fn standby_remembers_exported_records_within_its_memory() {
-    let mut rig = GateRig::new(2000);
+    let mut rig = GateRig::new(9000);
     for at in 10..30 {
         rig.keep(seconds(at));
         rig.handle.publish_role(None, Some(seconds(at)), MonoTime::default());
     }
     rig.gate.poll_once(&rig.dispatcher);
     assert_eq!(rig.account.export_counts().queue_dropped.records, 0);
-    assert!(rig.gate.exported.bytes() + rig.gate.kept.bytes() <= 2000);
+    assert!(rig.gate.exported.bytes() > 0);
+    assert!(rig.gate.exported.bytes() + rig.gate.kept.bytes() <= 9000);
 }
 
 #[test]

@@ -97,9 +97,10 @@ impl SideReport {
         !self.is_strange && self.own.packets > 0 && self.own == self.direction.followed
     }
 
-    /// Returns the packets of the record itself.
-    const fn claim_of_record(&self) -> RecordClaim {
-        RecordClaim { totals: self.own, since_ns: self.first_ns }
+    /// Returns the packets of the record itself. A stored record has the packets that were new with it, which may be older than its times.
+    fn claim_of_record(&self) -> RecordClaim {
+        let stored = self.stored.filter(|stored| stored.totals == self.own);
+        stored.unwrap_or(RecordClaim { totals: self.own, since_ns: self.first_ns })
     }
 
     /// Returns the largest span that the record can cover. From the start of this span on, all stored
@@ -343,11 +344,11 @@ impl FlowSideState {
             self.times().any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)))
         };
         let claim = report.largest_claim();
-        if report.stored.is_some() || !is_disputed(claim.since_ns) {
+        if !is_disputed(claim.since_ns) {
             return Some(claim);
         }
         // The wide claim reaches back to earlier packets. Without it, the
         // record still has packets of its own.
-        (!is_disputed(report.first_ns)).then_some(report.claim_of_record())
+        (report.stored.is_some() || !is_disputed(report.first_ns)).then_some(report.claim_of_record())
     }
 }
