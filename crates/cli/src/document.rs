@@ -55,7 +55,7 @@ fn read_text(reader: impl Read) -> io::Result<String> {
             MAX_BYTES >> 20
         )));
     }
-    // Said with its place, so that a binary file is recognised as one.
+    // The message names the position of the first bad byte, so that the user sees that the file is binary.
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         invalid_data(format!("the document is not text: byte {at} is not UTF-8; a plan is YAML or JSON"))

@@ -113,10 +113,11 @@ impl Error {
 
     /// The party at fault. The errors of other crates have their own blame.
     fn blame(&self) -> Blame {
-        // No default arm: a new variant must not compile until somebody has decided who is at fault, because
-        // that decides the exit code.
+        // This match has no default arm: a new variant must not compile until somebody has decided who is at
+        // fault, because that decides the exit code.
         match self {
-            // A missing or unreadable plan has the exit code of plans, not the exit code of the command line.
+            // A plan that is missing or is no text has the exit code of plans, not the exit code of the command
+            // line.
             Self::ReadPlan { source, .. } => match Blame::from_named_file(source) {
                 Blame::Usage => Blame::Plan,
                 other => other,

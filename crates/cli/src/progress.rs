@@ -74,7 +74,7 @@ impl RunProgressLine {
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
                 bar.set_message(make_safe(&self.totals.text_parts().join("\n  ")).into_owned());
             }
-            // Before the start no time has elapsed, so the line shows none.
+            // Before the start no line is printed, because there is no elapsed time to show.
             ProgressView::Lines { next } if at >= *next && self.started.is_some() => {
                 print_progress(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
                 // After a stall of the rig, one line replaces all lines that were due.

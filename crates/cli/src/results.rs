@@ -52,7 +52,7 @@ pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
 fn format_headline(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
-        // Unsent frames count only if every node has reported: a missing node may have sent frames.
+        // This is certain only if every node has reported: a missing node may have sent frames.
         None if report.coverage.is_full() => "nothing was sent".to_owned(),
         None => "no node has reported its sent frames".to_owned(),
     };

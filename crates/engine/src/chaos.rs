@@ -88,7 +88,8 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
             self.storm_left -= 1;
             return Ok(());
         }
-        // The storm acts like a link that is down: the frames stay pending in the ring, and a later flush takes them.
+        // If the port is down, it acts like a link: the frames stay pending in the ring, and a later flush
+        // takes them.
         if down { Ok(()) } else { self.port.flush_frames() }
     }
 

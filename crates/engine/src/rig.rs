@@ -227,7 +227,7 @@ impl TestRig {
             result.send.append(&mut sent.streams);
             all.push(sent);
         }
-        // This is asked once more, because no caller may have asked before the end whether the senders were done.
+        // If no caller asked before the end whether the senders were done, they count as done now.
         result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
         Ok(all)
     }

@@ -335,7 +335,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
         for spec in streams {
             self.lanes.push(StreamLane::new(spec, all)?);
         }
-        // Reserved here, so that the heap does not grow while frames are sent.
+        // The memory is reserved here, so that the heap does not grow while frames are sent.
         self.due.reserve(self.lanes.len() - self.due.len());
         Ok(())
     }

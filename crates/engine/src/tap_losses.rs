@@ -97,7 +97,7 @@ impl TapLossLog {
             join_oldest(&mut file.losses);
             self.lost = lost;
         }
-        // An older reading removes no known loss.
+        // An older reading does not move the known time back.
         file.told = file.told.max(looked);
         // A loss is written at once: a tap that is killed later has told it.
         if more > 0 || file.told >= self.written + LOSS_FILE_UPDATE_INTERVAL {
@@ -125,7 +125,7 @@ impl TapLossLog {
 fn join_oldest(losses: &mut Vec<TapLoss>) {
     while losses.len() > MAX_LOSSES {
         let oldest = losses.remove(0);
-        // Joined and not dropped: the doubt gets wider, never smaller.
+        // The two losses are joined, and none is dropped: the doubt gets wider, never smaller.
         losses[0] = TapLoss { from: oldest.from, frames: oldest.frames + losses[0].frames, ..losses[0] };
     }
 }

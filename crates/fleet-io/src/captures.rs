@@ -115,7 +115,7 @@ impl CaptureDirectory {
         // Size and time of the last write: ranges of two versions of a file must not be put together.
         let identity = file_identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only the first range counts the file, so a file counts once, however many ranges are requested.
+        // The first request counts the whole file. A file counts only once, however many ranges are requested.
         allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
         // The spool counts with the same allowance, and reading a range may have to wait for the disk.
         drop(allowance);

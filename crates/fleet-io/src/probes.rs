@@ -161,7 +161,7 @@ impl DataPlane for ProbePlane {
     }
 
     fn sent_totals(&mut self) -> Result<Vec<SentTotal>, Error> {
-        // Probes have no receiver that would measure its loss against a total.
+        // Probes have no receiver that compares a total with its arrivals.
         Ok(Vec::new())
     }
 

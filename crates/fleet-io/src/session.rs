@@ -147,7 +147,8 @@ impl SteeredRun for RunSession {
         if outcome.is_ok() {
             self.plan.accept_proposal();
         }
-        // After a failure, too: the next change is compared with the plan that the run really has.
+        // The proposal is dropped after a failure, too: the next change is compared with the plan that the run
+        // really has.
         self.plan.drop_proposal();
         outcome
     }

@@ -137,7 +137,7 @@ fn watch_worker(
             // A worker that has just ended need not be asked to stop.
             best_effort(process::ask_to_end(child.id()));
         }
-        // This happens once: a killed worker stays overdue until the kernel has ended it.
+        // The worker is killed only once: it stays overdue until the kernel has ended it.
         let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());
         if let Some(length) = found.stood_still {
             log(format!(

@@ -108,8 +108,9 @@ fn largest_send_delay(stream: &StreamReport) -> Nanos {
     errors.fold(Nanos::ZERO, |sum, error| sum + error.max)
 }
 
-/// The least duration of an outage: from the departure of its first lost frame to that of its last one. Only frames without
-/// doubt count. The first frame may have left late; with joined gaps, this may be true for each gap.
+/// The least duration of an outage: from the departure of its first lost frame to that of its last one. Only
+/// frames that are not in doubt count. The first frame may have left late; with joined gaps, this may be true
+/// for each gap.
 fn minimum_outage_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
     let certain = duration_of_frames(row.frames.saturating_sub(row.in_doubt), interval);
     certain.saturating_sub(Nanos::new(late.as_u64().saturating_mul(row.gaps.max(1))))

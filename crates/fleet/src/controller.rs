@@ -137,7 +137,8 @@ pub struct ControllerMachine {
     repeat_at: MonoTime,
     /// Earliest time at which a node can have been silent for too long.
     silent_from: MonoTime,
-    /// Earliest time at which the clock alone may change something. Until then a sign of life needs no check of all the nodes.
+    /// Earliest time at which something changes only because time passes. Before it, a message from a node
+    /// needs no check of all nodes.
     deadline: Option<MonoTime>,
     actions: Vec<ControllerAction>,
 }

@@ -30,6 +30,9 @@ pub enum Error {
     /// The name is in use.
     #[error("the name {0} is already in use; give each node a name of its own")]
     Taken(NodeName),
+    /// Another reader has the results of this run; its name is unknown.
+    #[error("another controller already reads the results of run {0}")]
+    RunTaken(String),
     /// The record is there already.
     #[error("another controller has already created {0}")]
     Exists(String),
@@ -179,7 +182,8 @@ pub trait ResultInlet: Send {
     /// Token that confirms a delivery.
     type Token: Send;
     /// Receives results of this run from now on. Readers in `instead_of` can confirm nothing of it any more, and their
-    /// unconfirmed segments are delivered again at once. [`Error::Taken`] if yet another reader has the run.
+    /// unconfirmed segments are delivered again at once. [`Error::Taken`] if yet another reader has the run,
+    /// [`Error::RunTaken`] if its name is unknown.
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error>;
     /// Stops reading this run. Its remaining segments wait for the next reader.
     fn leave_run(&mut self, run: &RunId);

@@ -133,7 +133,7 @@ impl<E: Endpoint> FaultyPart<E> {
         let mut state = lock_ignoring_poison(&self.state);
         state.posts += 1;
         let number = state.posts;
-        // Released before the post: the fabric inside may wait, and other parts share the lock.
+        // The lock is released before the post: the fabric inside may wait, and other parts share the lock.
         drop(state);
         let times = if is_chosen(number, faults.lose_each) {
             0

@@ -113,7 +113,8 @@ impl UncertainLeads {
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let mut own = read_leads(records, &nodes)?;
-            // Only leads for this run: the controller may lead the same nodes for another run by now.
+            // Only leads for this run are given back: the controller may lead the same nodes for another run by
+            // now.
             own.retain(|found| {
                 !found.lead.is_free && found.lead.controller == controller && found.lead.run == self.run
             });

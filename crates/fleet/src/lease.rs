@@ -19,7 +19,8 @@ pub struct LeaseTerms {
     pub ttl: Nanos,
     /// Additional time for senders without their controller; zero unless the owner of the nodes wants it.
     pub grace: Nanos,
-    /// If the controller is silent, receivers continue and results are kept for this time.
+    /// Time for which receivers continue, and the agent waits for the collection of its result, when the
+    /// controller is silent.
     pub orphaned: Nanos,
 }
 

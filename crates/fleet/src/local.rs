@@ -199,7 +199,7 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
-        // Copied, so that the lock is not held while letters are put into the mailboxes.
+        // The list is copied, so that the lock is not held while letters are put into the mailboxes.
         let others: Vec<_> =
             self.fabric.lock_mailboxes().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {

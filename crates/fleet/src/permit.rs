@@ -98,7 +98,7 @@ pub struct OwnPlanPort {
 #[derive(Clone, Copy, Debug)]
 pub struct PermitRequest<'a> {
     pub terms: &'a RunTerms,
-    /// Files with frames to send, without symbolic links; `None`: one file does not exist.
+    /// Files with frames to send, without symbolic links; `None` for a file that does not exist.
     pub replays: &'a [Option<PathBuf>],
 }
 

@@ -131,7 +131,8 @@ pub struct RunningTap {
     /// Log of the tap's own losses for runs on the same link; only of a tap that forwards in its process.
     losses: Option<TapLossLog>,
     state: TapState,
-    // Declared after the forwarding, so that a drop ends the forwarding before it restores the interfaces.
+    // The guard is declared after the forwarding, so that a drop ends the forwarding before it restores the
+    // interfaces.
     guard: TapGuard,
     began: MonoTime,
     published: MonoTime,

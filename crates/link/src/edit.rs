@@ -102,8 +102,8 @@ fn set_dscp(frame: &mut [u8], dscp: u8) -> bool {
 }
 
 fn refresh_checksum(frame: &mut [u8], at: usize) {
-    // Computed from all words rather than updated (RFC 1624): slower and easier to trust. A header length beyond the
-    // frame must not read past it.
+    // The checksum is computed from all words rather than updated (RFC 1624): this is slower and easier to
+    // trust. A header length beyond the frame must not read past it.
     let end = (at + usize::from(frame[at] & 0x0f) * 4).min(frame.len());
     frame[at + 10..at + 12].fill(0);
     let mut total: u32 = 0;

@@ -56,7 +56,7 @@ struct FrameInside {
     place: FramePosition,
     copies: u32,
     held_for: u32,
-    /// True if the frame itself leaves before this copy: held frames count each frame only once.
+    /// True if the frame itself leaves before this copy: held frames count a frame, but not its copies.
     is_copy: bool,
     bytes: Vec<u8>,
 }
@@ -149,7 +149,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             self.witness.on_departure(place);
             return out(frame, now_ns);
         }
-        // Once per frame, dropped or not: rules that keep a state (bursts, Gilbert-Elliott) must see every position.
+        // Dropped frames count, too: rules with a state (bursts, Gilbert-Elliott) must see every position.
         lane.course.step_to_next(&self.plan);
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -280,7 +280,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
                 self.inside -= u64::from(held.frame.copies);
-                // The frames for which this frame waited never came: it leaves only because the recording ends.
+                // The frames for which this frame waited never came: it leaves only because the impairer ends.
                 emit_copies(&mut self.witness, &held.frame, now_ns, out);
             }
         }

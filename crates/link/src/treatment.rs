@@ -19,7 +19,8 @@ impl DepartureLateness {
     }
 }
 
-/// Frames and time in, frames out. One for each direction, on the thread that forwards it; it must not wait.
+/// Delays, drops or changes the frames of one direction. It runs on the thread that forwards them and must not
+/// block.
 ///
 /// Invariant: frames accepted + made = frames given out + dropped, once it has finished.
 pub trait FrameTreatment: Send {

@@ -236,7 +236,8 @@ fn evaluate_stream(stream: &StreamTrial) -> StreamConnectivity {
     let [least, most] =
         [stream.lost.least, stream.lost.most].map(|frames| time_of_frames(frames, stream.rate));
     let by_frames = least.zip(most).map(|(least, most)| TimeRange { least, most });
-    // Preferred because it also covers times in which the rig sent nothing, which lost frames do not show.
+    // The measured loss of connectivity is preferred, because it also covers times in which the rig sent
+    // nothing, which lost frames do not show.
     let connectivity = stream.loss_of_connectivity.or(by_frames);
     StreamConnectivity {
         stream: stream.name.clone(),

@@ -85,7 +85,8 @@ impl Rfc2544 {
         while let Some(planned) = self.queue.pop_front() {
             let work = self.start_work(planned);
             if let Some(work) = work {
-                // Stored before the first trial, so that a part without trials has a result, too.
+                // The outcome is stored before the first trial, so that a part without trials has a result,
+                // too.
                 work.store_outcome(&mut self.result, planned.size);
                 if work.next_trial_request().is_some() {
                     self.part = Some(BenchmarkPart { size: planned.size, work });

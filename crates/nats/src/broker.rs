@@ -1,7 +1,8 @@
 //! Runs nats-server as a child process: finds its program, writes its configuration, watches it, and ends it with this process.
 //!
-//! It is not the user's cluster: the addresses of such a cluster go to the fabric instead. Invariant: the child never
-//! outlives this process. If it dies, it is started again after a growing pause, and the user is informed.
+//! If the user runs a NATS cluster, this module is not used: the fabric gets the addresses of that cluster.
+//! Invariant: the child never outlives this process. If it dies, it is started again after a growing pause, and
+//! the user is informed.
 
 mod accounts;
 mod configuration;
@@ -276,7 +277,7 @@ fn write_copies(files: &[(PathBuf, Vec<u8>)]) -> Result<(), Error> {
     for (to, bytes) in files {
         let failed = |source| Error::World { what: to.display().to_string(), source };
         to.parent().map_or(Ok(()), private_files::create_directories).map_err(failed)?;
-        // Replaced and not overwritten, so that the server never reads half of a file.
+        // The file is replaced and not overwritten, so that the server never reads half of a file.
         private_files::replace_file(to, bytes).map_err(failed)?;
     }
     Ok(())

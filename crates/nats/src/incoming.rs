@@ -227,8 +227,8 @@ impl ReaderConnection {
         match self.open_run_consumer(&stream, run).await {
             Ok(_) => Ok(()),
             Err(error) if is_consumer_conflict(&error) => {
-                let other = readers.into_iter().find(|reader| *reader != self.reader);
-                Err(Error::Taken(NodeName(other.unwrap_or_else(|| "another reader".to_owned()))))
+                let other = readers.into_iter().find(|reader| *reader != self.reader).map(NodeName);
+                Err(other.map_or_else(|| Error::RunTaken(run.to_owned()), Error::Taken))
             }
             Err(error) => Err(unanswered_error(error)),
         }

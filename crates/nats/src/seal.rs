@@ -80,7 +80,8 @@ struct SealScope<'a> {
 impl SealScope<'_> {
     fn signed_payload(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = LETTER_SEAL_PREFIX.to_vec();
-        // Prefixed by its length: otherwise the end of one field could be read as the beginning of the next.
+        // The subject is prefixed by its length: otherwise the end of one field could be read as the beginning
+        // of the next.
         bytes.extend((self.subject.len() as u64).to_be_bytes());
         bytes.extend(self.subject.as_bytes());
         for number in [self.incarnation, self.session, self.number] {

@@ -31,7 +31,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<CaptureFormatArg>,
     /// Keep only the first N bytes of each frame [default: all]
-    // At least the Ethernet header: readers of the file need the type.
+    // The minimum is the Ethernet header: readers of the file need the type.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
     /// Start a new file before this one exceeds SIZE, such as 100MB or 1GiB. Files are numbered

@@ -67,8 +67,8 @@ impl CriteriaFlags {
             latency.push(bound.0);
         }
         AcceptanceCriteria {
-            // Every plan sets a limit for these shares, if only the default one. Shares that the user joins
-            // with `or` may have no limit.
+            // Every plan has a limit for the shares with `share_or`, if only the default one. A plan may have
+            // no limit for the values with `or`.
             max_loss: share_or(self.max_loss, plan.max_loss),
             max_duplicates: share_or(self.max_duplicates, plan.max_duplicates),
             max_damaged: share_or(self.max_damaged, plan.max_damaged),

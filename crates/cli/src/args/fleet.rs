@@ -89,8 +89,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server
-    // No scheme and no path: these are addresses of message servers, which nodes put into their
-    // connections as they are.
+    // These addresses have no scheme and no path: they are addresses of message servers, which nodes put into
+    // their connections as they are.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line

@@ -47,7 +47,7 @@ pub(crate) struct CheckLog {
 #[derive(Args, Debug)]
 pub(crate) struct BeginLog {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
-    // Required by the parser alone: the type is optional only because of `log check`.
+    // Only the parser requires this argument: the type is optional only because of `log check`.
     #[arg(value_name = "IF", required = true)]
     pub(crate) interface: Option<PortLocation>,
     /// Frames to log, as a tcpdump expression (pcap-filter(7)) [default: all]
@@ -70,7 +70,7 @@ pub(crate) struct BeginLog {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
     pub(crate) when_full: WhenFullArg,
     /// Keep only the first N bytes of each frame [default: all]
-    // At least the Ethernet header: readers of the file need the type.
+    // The minimum is the Ethernet header: readers of the file need the type.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
     /// Compress with zstd at this level, 1 to 19 (3 if none is given)

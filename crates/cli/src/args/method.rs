@@ -88,7 +88,7 @@ pub(crate) struct MethodRunOptions {
     #[arg(long)]
     pub(crate) wait_for_nodes: bool,
     /// Print the result as JSON instead of tables
-    // At most one of the four forms, because standard output gets one document.
+    // At most one of the four forms is possible, because standard output gets one document.
     #[arg(long, group = "form")]
     pub(crate) json: bool,
     /// Print the tables as CSV
@@ -281,7 +281,7 @@ pub(crate) struct ConvergenceArgs {
     // The argument is a shell command, so that several steps need no script file.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) event: String,
-    /// When the command is started, after the first frame
+    /// Time from the first frame to the start of the command
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_time)]
     pub(crate) event_at: Nanos,
     /// Shell command that undoes the change before the next repetition

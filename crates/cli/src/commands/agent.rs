@@ -71,7 +71,8 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     sandbox::limit_supervisor(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
     // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
-    // Latched only after enrolment, which tries until it succeeds: before this, a signal ends the process at once.
+    // Signals are latched only after enrolment, which tries until it succeeds: before this, a signal ends the
+    // process at once.
     signal::latch_end_signals()?;
     // The running program is started, not the first one in PATH: supervisor and worker share a file, so they
     // must be one version.
@@ -167,8 +168,8 @@ fn enrol_node(
             print_warning("agent", format_args!("cannot join the fleet yet: {error}; the agent tries again"));
         }
     })?;
-    // This comes before the membership is saved. If the program crashed in between, the new fleet would
-    // otherwise get the epoch of the old fleet.
+    // This comes before the membership is saved: a crash between the two steps must not leave the new fleet
+    // with the epoch of the old fleet.
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
         move_files_of_earlier_fleet(home, earlier)?;
     }

@@ -50,7 +50,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
     let expression = arguments.expression.join(" ");
     let program =
         if expression.trim().is_empty() { None } else { Some(filter::compile_filter(&expression)?) };
-    // Latched before the interface is opened: from then on a signal must end the capture in order
+    // Signals are latched before the interface is opened: from then on a signal must end the capture in order
     // and restore the interface.
     signal::latch_end_signals()?;
     let summary = match arguments.back_end {

@@ -234,7 +234,7 @@ fn collect_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
     if end.is_whole { CommandExit::Ok } else { CommandExit::Inconclusive }
 }
 
-/// Describes the limits on the memory and connections that senders can make this collector use.
+/// Describes the limits on the memory and the exporters that senders can make this collector hold.
 fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
         [] => "from any sender (--allow-exporter admits only some)".to_owned(),

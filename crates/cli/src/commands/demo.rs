@@ -111,7 +111,7 @@ fn planned_frames(document: &PlanText) -> u64 {
 
 /// Exactly as many faults as requested, at positions drawn from the seed among the frames that enter at the transmitter.
 fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
-    // No faults in the last tenth: a frame held back there would wait for later frames that never come, and
+    // The last tenth has no faults: a frame held back there would wait for later frames that never come, and
     // would count as lost.
     let among = 0..frames - frames / 10;
     let ordered = [

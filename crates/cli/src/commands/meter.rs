@@ -235,7 +235,7 @@ fn not_ready_text(group: &GroupReport) -> String {
 fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     while !has_ended() {
         if is_interrupted() {
-            // Repeated in each pass: an output may begin to wait after the first call.
+            // This is repeated in each pass: an output may begin to wait after the first call.
             accounts.backpressure().shorten_waits();
         }
         clock::sleep_until_ns(clock::monotonic_ns() + POLL_NS);

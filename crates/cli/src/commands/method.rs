@@ -194,7 +194,7 @@ fn finish_and_print(
     watcher.print_late_remarks();
     match ended? {
         TestEnd::Complete { test, directory } => {
-            // Printed before the page opens: a browser that fails must not hide the result.
+            // The result is printed before the page opens: a browser that fails must not hide the result.
             test.print_result(usage.form, &directory, output);
             if let Some(opener) = &usage.opener {
                 opener.open_page(&directory.join(PAGE))?;
@@ -306,7 +306,8 @@ impl RunningTest {
             let performed = runner.make_trial(&order, &waits, watcher)?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
-            // Appended before the method receives it: the journal has every result that the method has.
+            // The trial is appended before the method receives its result: the journal has every result that
+            // the method has.
             self.draft.append_trial(&JournalEntry {
                 number,
                 started_wall_ns,

@@ -80,7 +80,7 @@ impl CaptureProgress {
 }
 
 fn format_progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
-    // Measured and not assumed: a line that comes late covers more than a second.
+    // The length is measured and not assumed: a line that comes late covers more than a second.
     let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
     let frames_per_second = per_second(counts.frames - last.frames, length);
     let bytes_per_second = per_second(counts.bytes - last.bytes, length);
@@ -150,7 +150,7 @@ pub(super) fn report_failure(recorded: Option<&RecordingOutcome>) -> CommandExit
     let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
         return CommandExit::Ok;
     };
-    // Printed and not returned: the counts of written frames are still worth printing.
+    // The error is printed and not returned: the counts of written frames are still worth printing.
     print_failure(format_args!("cannot write {}: {error}", path.display()));
     CommandExit::World
 }

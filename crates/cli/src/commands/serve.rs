@@ -63,7 +63,8 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
-    // The run uses a second connection, so that storing a finished run does not delay the next run.
+    // Results are stored through a second connection, so that storing one run and beginning the next do not
+    // wait for each other.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
     let thread = Arc::new(opening.drop_rights_outside_rig_namespaces(&netns::list_named())?);
     let terms = build_served_terms(arguments, CONFIGURATION_DRAIN_TIME);

@@ -50,9 +50,9 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
         return leave_to_kernel(arguments, tap, &state);
     }
     run_until_end(arguments, &mut tap)?;
-    // Ended here and not by drop: only this way says whether the accounts balance.
+    // The tap is ended here and not by drop: only `end_tap` returns whether the accounts balance.
     let mut ended = tap.end_tap()?;
-    // This comes after `end`, which drops the treatments: only then are their accounts final.
+    // This comes after `end_tap`, which drops the treatments: only then are their accounts final.
     let impaired = impairments.map(TapImpairments::finish_accounts).transpose()?;
     ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
@@ -168,7 +168,7 @@ fn leave_to_kernel(
 ) -> Result<CommandExit, Error> {
     // Rings in this process forward, so nothing would be left in the kernel.
     if state.way == TapMethod::Packet {
-        // Ended properly first, so that the interfaces are as before.
+        // The tap is ended properly first, so that the interfaces are as before.
         let why = state.why.clone();
         tap.end_tap()?;
         let refusal = packetrig_link_io::tap::TapRefusal::NeedsProcess(why);

@@ -141,7 +141,7 @@ pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
     let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured_paths(&arguments.measured)?).collect();
     // Readers of the catalogue write to the index of its log.
-    // Not created: a page that only reads must not leave an empty catalogue behind.
+    // The catalogue is not created: a page that only reads must not leave an empty catalogue behind.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
     let network_thread_capabilities =

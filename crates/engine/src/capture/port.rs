@@ -148,7 +148,7 @@ impl PortCapture {
     pub fn stop_capture(&self) -> Result<CaptureOutcome, Error> {
         let mut state = self.lock_state();
         // The lock is held while the recorder finishes. So a second `stop` waits and gets the same result,
-        // and a `start` cannot put its order into the slot too early.
+        // and a `start` cannot put its order into the slot between the end and the result.
         let captured = match &*state {
             CapturePhase::Stopped(captured) => return Ok(captured.clone()),
             CapturePhase::Running => self.end_recording(),

@@ -172,7 +172,8 @@ impl DeviceHost {
         let mut sent = 0;
         for frame in &self.out {
             if frame.len() > MAX_ANSWERED_FRAME_BYTES {
-                // Too long for a slot: skipped, because it would block the frames behind it for ever.
+                // The frame is too long for a slot. It is skipped, because it would block the frames behind it
+                // for ever.
                 sent += 1;
                 continue;
             }

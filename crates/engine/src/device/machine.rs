@@ -323,8 +323,8 @@ impl DeviceMachine {
     }
 
     fn push_answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
-        // Counted per second: less exact than a token bucket, but two numbers are enough to keep a storm of requests
-        // from filling the transmit ring.
+        // Answers are counted per second: this is less exact than a token bucket, but two numbers are enough to
+        // keep a storm of requests from filling the transmit ring.
         if now.since(self.answers.0) >= SECOND {
             self.answers = (now, 0);
         }

@@ -169,7 +169,7 @@ impl PortHold {
     /// Resets the hold for another run; `false` if the interface's settings were changed.
     fn reset_for_run(&mut self) -> Result<bool, Error> {
         self.quieted.forget_carrier();
-        // This count is about emulated interfaces: their sockets ended with the earlier run.
+        // `aside` counts the frames of emulated interfaces, whose sockets ended with the earlier run.
         self.site.aside.store(0, Ordering::Release);
         Ok(self.quieted.is_unchanged()?)
     }

@@ -278,7 +278,7 @@ impl QuietInterface {
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         if !up && !self.changes.contains(&InterfaceChange::Down) {
             self.changes.push(InterfaceChange::Down);
-            // Saved before the link goes down, so that a killed process leaves it recorded.
+            // The change is saved before the link goes down, so that a killed process leaves a record of it.
             self.save_changes()?;
         }
         NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, up)?;

@@ -227,7 +227,7 @@ impl StreamTx for PktgenTx {
     }
 
     fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        // Moved out, so that an error below leaves the phase at `Over`.
+        // The phase is moved out, so that an error below leaves the phase at `Over`.
         match std::mem::replace(&mut self.phase, LanePhase::Over) {
             LanePhase::Over => Ok(NextStep::Done),
             LanePhase::Waiting if self.stopped.is_some() => Ok(NextStep::Done),

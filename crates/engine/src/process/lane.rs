@@ -195,7 +195,8 @@ fn spread_evenly(
         let since = at.since(origin).as_u64();
         let next = (origin + Nanos::new((since / SECOND + 1) * SECOND)).min(until);
         let elapsed = next.since(from).as_u64();
-        // Computed from the totals: differences of rounded seconds would add up their rounding errors.
+        // The shares are computed from the totals: differences of rounded seconds would add up their rounding
+        // errors.
         let by_then = (share(frames, elapsed), share(bytes, elapsed));
         series.add_frames(origin, at, by_then.0 - added.0, by_then.1 - added.1);
         added = by_then;

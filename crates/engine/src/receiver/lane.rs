@@ -171,8 +171,8 @@ impl ReceiverLane {
         if self.spec.untimed {
             return;
         }
-        // Converted to the sender's clock first: the tag holds only the low bits of the time, and the missing ones are
-        // those nearest to `at`.
+        // The arrival is converted to the sender's clock first: the tag holds only the low bits of the time,
+        // and the missing ones are those nearest to `at`.
         let at = match (self.spec.sent_elsewhere, self.shift) {
             (false, _) => arrived,
             (true, Some(shift)) => shift.sender_time(arrived),

@@ -102,7 +102,7 @@ impl ReplayPlayer {
     pub(crate) fn write_frame(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<WrittenFrame> {
         let (entry, bytes) = self.current.as_ref()?.frame_at(self.index)?;
         let frame = &mut slot[..bytes.len()];
-        // Copied, because the slot belongs to the ring and the batch goes back to the reader.
+        // The frame is copied, because the slot belongs to the ring and the batch goes back to the reader.
         frame.copy_from_slice(bytes);
         if let Some(place) = entry.place {
             place.write_tag(n, stamp, frame);

@@ -203,7 +203,7 @@ impl TestRig {
 
     /// Holds the sent streams with changed rates or sizes; the other streams get their change when they start again.
     fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
-        // Compiled before any stream is held: an impossible plan must not interrupt the traffic.
+        // The growth is compiled before any stream is held: an impossible plan must not interrupt the traffic.
         let growth = self.compile_growth(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
         let changed =

@@ -196,7 +196,7 @@ impl TestRig {
         }
         for (stream, neighbour) in awaited {
             let mac = found.get(&neighbour).copied();
-            // Compiled again only if the neighbour's MAC address is new or has changed.
+            // The stream is compiled again only if the neighbour's MAC address is new or has changed.
             if mac != self.resolved.get(&stream).copied() {
                 self.specs[stream] = stream_spec(&self.plan, &self.places, stream, mac)?;
                 self.resolved.extend(mac.map(|mac| (stream, mac)));

@@ -75,7 +75,7 @@ impl DataPlane for TestRig {
         if !steered {
             self.resolve_neighbours(&self.sent_here().collect())?;
         }
-        // The earlier runs are noted before the receivers start, so that they recognise frames of earlier
+        // The list of earlier runs is read before the receivers start, so that they recognise frames of those
         // runs from the first one on.
         let earlier_runs = crate::recent_runs::remember_run(&self.run, self.key);
         for running in &mut self.running_ports {
@@ -114,7 +114,8 @@ impl DataPlane for TestRig {
             let at = running.sample_sender(&mut sample)?;
             sent_by = sent_by.into_iter().chain(at).min();
         }
-        // Receivers switch at the same time or earlier, so that no frame is counted as received but not as sent.
+        // Receivers are sampled at no later time than senders, so that no frame is counted as received but not
+        // as sent.
         let mut latency = DelaySummary::default();
         for running in &mut self.running_ports {
             running.sample_receiver(&mut sample, &mut latency, sent_by)?;
@@ -174,7 +175,7 @@ impl DataPlane for TestRig {
         for running in &mut self.running_ports {
             captured.extend(running.finish_captures());
         }
-        // A steered run has no planned end.
+        // A steered run has no planned end before which it could be interrupted.
         let interrupted = self.interrupted && self.steered_streams.is_none();
         let account =
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };

@@ -56,8 +56,8 @@ impl TestRig {
     pub(super) fn switch_links(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
         for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
             if let Some(watcher) = &self.watcher {
-                // Declared before the link is switched: otherwise a look of the watcher in between would blame the
-                // device or the cable.
+                // The change is declared before the link is switched: otherwise a look of the watcher in
+                // between would blame the device or the cable.
                 watcher.declare_link(port, !up);
             }
             let running =

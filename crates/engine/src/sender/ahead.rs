@@ -23,7 +23,7 @@ pub(crate) struct AheadLog {
 
 impl Default for AheadLog {
     fn default() -> Self {
-        // Reserved here, because a sender allocates nothing while it sends.
+        // The memory is reserved here, because a sender allocates nothing while it sends.
         Self { bursts: Vec::with_capacity(MAX_STORED_BURSTS) }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct StallLog {
 
 impl Default for StallLog {
     fn default() -> Self {
-        // Reserved here, because a sender allocates nothing while it sends.
+        // The memory is reserved here, because a sender allocates nothing while it sends.
         Self { events: Vec::with_capacity(MAX_STORED_STALLS), is_open: false }
     }
 }
@@ -29,7 +29,7 @@ impl StallLog {
             self.extend_last(behind, now);
         } else if behind > STALL_THRESHOLD {
             self.is_open = true;
-            // The list is full: the last event covers all later ones, which is too wide but misses nothing.
+            // If the list is full, the last event covers all later ones, which is too wide but misses nothing.
             if self.events.len() == MAX_STORED_STALLS {
                 self.extend_last(behind, now);
             } else {

@@ -209,7 +209,7 @@ impl SimulatedLink {
     }
 
     fn duplicate_buffer(&mut self, of: usize) -> usize {
-        // Moved out, because `copy` may grow the list of buffers.
+        // The buffer is moved out, because `copy_frame` may grow the list of buffers.
         let bytes = std::mem::take(&mut self.buffers[of]);
         let copy = self.copy_frame(&bytes);
         self.buffers[of] = bytes;

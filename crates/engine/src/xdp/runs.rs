@@ -102,7 +102,8 @@ fn run_length(
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }
-    // Frames of two streams may be due at the same time, and then no frame fits before the other stream's frame.
+    // Frames of two streams may be due at the same time. Then no frame fits before the other stream's frame,
+    // but a run has at least one.
     let most = most.max(1);
     if matches!(template.spec().size, SizePattern::Fixed(_)) {
         return most;

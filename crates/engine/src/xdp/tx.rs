@@ -145,7 +145,7 @@ impl LiveSender {
 
     /// Returns the end of the grant: the program in the kernel may get frames that are due before this time.
     fn compute_grant_end(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
-        // A lease that ends sooner limits the grant: no frame is due after the lease.
+        // A lease that ends sooner limits the grant: no granted frame is due after the lease.
         let until = match self.gate.remaining_time() {
             None => now.max(start) + RUN_LEAD_TIME,
             Some(left) => now + left.min(MAX_AHEAD),

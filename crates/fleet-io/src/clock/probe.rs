@@ -87,7 +87,7 @@ pub(super) fn key_number(node: &NodeName) -> u64 {
     Sha256::digest(node.0.as_bytes()).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Finds a controller's key with this number.
+/// Derives the key with this number from the controller's key.
 pub(super) fn derive_numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
     let mut text = *b"packetrig clock 1 ........";
     // The text makes these keys different from all other keys that are made of the controller's key.

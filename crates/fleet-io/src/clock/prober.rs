@@ -79,7 +79,8 @@ impl ClockProber {
     /// The fit after a last quick series; waits for that, `within` at most.
     pub fn measure_final_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
-        // The node's result waits for this series only: the probes of the whole run are complete already.
+        // The node's result waits for this series, so the series is short: the probes of the whole run are
+        // there already.
         state.burst = FIRST_SERIES_PROBES / 4;
         state.is_settled = false;
         drop(state);

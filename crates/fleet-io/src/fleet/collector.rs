@@ -68,13 +68,15 @@ pub enum ResultStoreError {
 /// Part of a node in an attempt of a run, as far as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredPart {
-    /// The first number that is not stored; the node may delete all segments below it.
     pub node: NodeName,
+    /// The run, the attempt, and the first number that is not stored. The node may delete the segments below it.
     pub mark: StoredWatermark,
     pub contents: PartContents,
+    /// Sentence about a result that came after its run's report: the report was written again with it.
     pub completed: Option<String>,
 }
 
+/// Contents of a part that is stored to its end; empty before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartContents {
     /// The node's result, when all of it is stored and it reached its end.

@@ -170,7 +170,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             return;
         }
         if state.term.is_lost() {
-            // Another controller has taken over this term: this controller may write nothing any more. The
+            // Another controller has ended this term: this controller may write nothing any more. The
             // leads are given back when this value is dropped.
             drop(shared.changed.wait_while(state, |state| !state.leaves));
             continue;

@@ -54,7 +54,8 @@ impl PresenceDirectory {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Returns whether a controller is present; `None` for one that shows it elsewhere.
+    /// Returns whether this controller runs; `None` if it keeps its lock file in another place, or the file
+    /// cannot be checked.
     pub(super) fn has_controller(&self, controller: &Identity) -> Option<bool> {
         // The name comes from a record of the fleet, and must not lead to a file elsewhere.
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());

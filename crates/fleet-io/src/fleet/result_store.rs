@@ -193,7 +193,7 @@ impl RunResultStore {
             draft.set_open_state(written);
         }
         let directory = draft.commit_run(&slot.catalogue, report, document)?;
-        // Results that came while the report was made are already confirmed and will not come again, so they
+        // Results that came while the report was made are stored and will not come again, so they
         // go into the report now. If the report cannot be written, the collection of results tries again.
         if slot.complete_all_parts(&report.run).is_ok_and(|completed| !completed.is_empty()) {
             *report = slot.catalogue.load_report(&report.run.0)?.1;
@@ -294,7 +294,8 @@ impl ResultStoreState {
         match answer {
             Ok(_) | Err(Error::Differs(_) | Error::RunQuota { .. } | Error::LateQuota { .. }) => Ok(()),
             Err(error) if error.is_unreadable() => {
-                // Stored before the answer: the fabric does not deliver a confirmed segment again.
+                // The segment is set aside before the answer: the fabric does not deliver a confirmed segment
+                // again.
                 let why = error.to_string();
                 self.catalogue
                     .set_aside(id, body)
@@ -376,7 +377,8 @@ fn whole_part(node: &NodeName, gathered: GatheredPart) -> PartContents {
     PartContents { result: result.map(Arc::new), cut_short, doubts, elsewhere }
 }
 
-/// Message about a node that has used up its share. The catalogue counts its later refused segments.
+/// Message about a node that has used up its share, at its first refused segment. The catalogue counts the
+/// later ones.
 fn quota_doubt(node: &NodeName, share: RunShare) -> Option<String> {
     let RunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {

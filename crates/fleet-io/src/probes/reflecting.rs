@@ -1,4 +1,4 @@
-//! The reflector of a port: a thread that answers only the probes for the ports that the plan names.
+//! The reflector of a port: a thread that answers probes only if they come from a port that the plan names.
 //!
 //! Invariant: it answers only while the lease of the node holds.
 

@@ -128,7 +128,7 @@ where
         document: PlanDocument,
         sink: EventSink,
     ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
-        // Shared, because every further start needs the sink again.
+        // The sink is shared, because every further start needs it again.
         let sink = Arc::new(Mutex::new(sink));
         let mut earlier = EarlierStarts::default();
         loop {

@@ -30,7 +30,8 @@ impl AgentMachine {
     /// Lets a later controller end a run that an earlier one began: the run stays the same, and answers go to the later
     /// controller from now on.
     pub(super) fn adopt_epoch(&mut self, head: &MessageHead, command: &NodeCommand) {
-        // Only commands that end a run: a later controller never starts a run that an earlier one prepared.
+        // Only commands that end a run are followed: a later controller never starts a run that an earlier one
+        // prepared.
         let ends = matches!(
             command,
             NodeCommand::Query
@@ -151,7 +152,7 @@ impl AgentMachine {
             // While the lease is valid, the controller does not count as silent. After that, the agent waits
             // for its senders.
             AgentState::Running if self.why.is_none() => None,
-            // This agent sends nothing any more, so no other node needs its receivers.
+            // In these states the senders of this agent have ended, so it waits for no other node to get ready.
             AgentState::Stopped(_) | AgentState::Spooled(_) => Some(self.heard + orphaned),
             // Other nodes may take longer to get ready: silence is no fault then.
             _ => Some(self.heard + orphaned + orphaned),

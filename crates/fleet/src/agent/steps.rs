@@ -136,7 +136,7 @@ impl AgentMachine {
     }
 
     pub(super) fn stop_senders(&mut self, why: StopReason) -> Vec<AgentAction> {
-        // Also entered from `Waiting`: `SendersDone` is handled in `Running` only.
+        // The state may have been `Waiting`, but only `Running` handles `SendersDone`.
         self.state = AgentState::Running;
         // The first event that ends the senders is the reason.
         self.why.get_or_insert(why);

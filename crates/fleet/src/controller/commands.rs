@@ -91,7 +91,8 @@ impl ControllerMachine {
             ControllerPhase::Running { .. } if self.stopping.is_some() => {
                 (NodeCommand::Stop, PeerProgress::Done)
             }
-            // Also sent while draining, as a sign of life: an agent without messages gives the run up.
+            // The query is also sent while draining, as a sign of life: an agent without messages gives the run
+            // up.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {
                 (NodeCommand::Query, PeerProgress::Reported)
             }

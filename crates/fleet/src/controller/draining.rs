@@ -14,7 +14,8 @@ impl ControllerMachine {
     /// Begins to drain, after the last sender is done.
     pub(super) fn begin_draining(&mut self, now: MonoTime) {
         let longest = Nanos::new(self.limits.drain.as_u64().saturating_mul(MAX_DRAINS));
-        // Twice the longest delay: the frames that are on their way may be slower than any that was measured.
+        // The drain takes at least twice the longest delay: the frames that are on their way may be slower than
+        // any that was measured.
         let wanted = self.limits.drain.max(self.longest_delay + self.longest_delay).min(longest);
         self.phase = ControllerPhase::Draining { since: now, until: now + wanted, limit: now + longest };
     }

@@ -120,7 +120,8 @@ impl ControllerMachine {
     pub(super) fn on_standstill(&mut self, length: Nanos, now: MonoTime) {
         // Silence counts only while the controller could receive.
         self.peers.change_all_peers(|peer| peer.heard = (peer.heard + length).min(now));
-        // Nodes get their full time: no time passed for them while the controller read no answers.
+        // Nodes get the full time that they were promised: the pause does not count, because the controller
+        // read no answers in it.
         if let ControllerPhase::Preparing { until }
         | ControllerPhase::Arming { until }
         | ControllerPhase::Collecting { until, .. } = &mut self.phase
@@ -140,7 +141,7 @@ impl ControllerMachine {
         if self.have_all_peers_reached(wanted) {
             return;
         }
-        // Collected first, because `trouble` changes the nodes.
+        // The nodes are collected first, because `on_node_failure` changes them.
         let behind: Vec<NodeName> = self.peers_not_reached(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
             self.on_node_failure(&node, Blame::Peer, what, now);

@@ -54,7 +54,7 @@ impl ControllerPeers {
         for node in nodes {
             peers.nodes.entry(node.clone()).or_insert_with(|| ControllerPeer::new(MonoTime::default()));
         }
-        // Counted by the map, because a name may be given twice.
+        // The nodes are counted in the map, because a name may be given twice.
         peers.waited_for[PeerProgress::Asked as usize] = peers.nodes.len();
         peers.without_result = peers.nodes.len();
         peers.owing_result = peers.nodes.len();
@@ -173,7 +173,7 @@ impl Drop for PeerGuard<'_> {
         if let Some(step) = now.step {
             self.waited_for[step] += 1;
         }
-        // Added before the subtraction, so that no count passes below zero in between.
+        // The new value is added before the subtraction, so that no count passes below zero in between.
         *self.without_result += usize::from(now.is_without_result);
         *self.without_result -= usize::from(self.before.is_without_result);
         *self.owing_result += usize::from(now.owes_result);

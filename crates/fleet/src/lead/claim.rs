@@ -262,7 +262,8 @@ impl LeadClaim {
             value: value.clone(),
         });
         let writes: Vec<RecordWrite> = writes.collect();
-        // Recorded before the call: if its answer is lost, a lead may be ours without our knowledge.
+        // The nodes are recorded before the call: if its answer is lost, a lead may be ours without our
+        // knowledge.
         self.attempted.extend(nodes.iter().cloned());
         let answers = records.write_all_records(&writes);
         let mut is_contested = false;

@@ -86,7 +86,7 @@ impl FrameWitness for ImpairmentLog {
         let is_untouched =
             *deeds == FrameActions { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameActions::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
-            // Computed only for frames that get a line: it reads every byte.
+            // The FCS is computed only for frames that get a line, because this reads every byte.
             let fcs = u32::from_le_bytes(checksum::fcs(bytes));
             let entry =
                 TruthLogEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };

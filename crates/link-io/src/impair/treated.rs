@@ -144,7 +144,7 @@ impl FrameTreatment for ImpairTreatment {
     }
 
     fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
-        // Delayed frames have no due time, so they count as due now.
+        // Frames that wait for later frames have no due time, so they count as due now.
         self.impairer.flush_frames(clock::monotonic_ns(), out);
     }
 

@@ -232,7 +232,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
                 .into(),
         })?);
     }
-    // Listed after the index was read: a file that is finished in between counts as open.
+    // The files are listed after the index was read: a file that is finished in between counts as open.
     let there = list_files(directory)?;
     let mut known: Vec<FileEntry> = Vec::new();
     for entry in content.entries {

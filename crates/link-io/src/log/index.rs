@@ -240,8 +240,8 @@ impl LogIndex {
         }
         // The length is needed to cut off a partial line if the write fails.
         let before = self.file.metadata().map(|facts| facts.len());
-        // Synced at once: a file is removed before its entry is written. If a power cut lost the entry, the next check would
-        // report the file as missing.
+        // The entry is synced at once: a file is removed before its entry is written. If a power cut lost the
+        // entry, the next check would report the file as missing.
         let written = self.file.write_all(self.unwritten.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
             (Ok(()), _) => self.unwritten.clear(),

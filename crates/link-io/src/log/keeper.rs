@@ -187,7 +187,7 @@ impl RecordedFileKeeper for LogKeeper {
         };
         self.next_frame += part.frames;
         self.last_file = part.number;
-        // Entered before the pruning, which may remove this very file.
+        // The file is entered before the pruning, which may remove this very file.
         self.index.add_entry(&IndexEntry::File(entry.clone()));
         self.files.push_back(entry);
         self.prune_files();
@@ -315,7 +315,7 @@ impl IndexedFiles {
                 fs::remove_file(&path).map_err(file_error("remove", &path))?;
                 continue;
             }
-            // In ascending order: each survey continues from the trailer numbers of the previous file.
+            // The order is ascending: each survey continues from the trailer numbers of the previous file.
             let entry = self.rebuild_file_entry(number, &path)?;
             self.add_file(entry);
             mended += 1;

@@ -89,8 +89,9 @@ struct FileReading {
 
 impl FileReading {
     fn read_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
-        // Twice the longest record: after the used bytes have been moved out, a whole record always fits. So a read that
-        // brings nothing means the end of the file and never a full buffer.
+        // The buffer has twice the length of the longest record: after the used bytes have been moved out, a
+        // whole record always fits. So a read that brings nothing means the end of the file and never a full
+        // buffer.
         let mut buffer = vec![0; 2 * MAX_NEEDED];
         let mut from = 0;
         let mut to = 0;

@@ -138,7 +138,7 @@ impl MergedFile {
 
     /// Syncs the file and gives it its final name.
     pub(super) fn finish_file(mut self) -> Result<(), Error> {
-        // Synced before the rename: a power cut must not leave the final name on half a file.
+        // The file is synced before the rename: a power cut must not leave the final name on half a file.
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
         written.map_err(file_error("write", &self.partial))?;
         std::fs::rename(&self.partial, &self.path).map_err(file_error("write", &self.path))

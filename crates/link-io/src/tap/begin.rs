@@ -158,7 +158,7 @@ fn check_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let there = find_taps(None)?.into_iter().find(|found| found.state.name == name);
     match there {
         Some(found) if found.is_forwarding() => Err(TapRefusal::Taken(name.to_owned()).into()),
-        // A dead tap no longer forwards: its interfaces are restored before a new tap takes them.
+        // This tap is dead and no longer forwards. Its interfaces are restored before the new tap takes them.
         Some(found) => found.end_tap().map(drop),
         None => Ok(()),
     }
@@ -269,7 +269,7 @@ fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<Sta
         }
     };
     let mut forwarding = begun;
-    // Pinned at once: until then the forwarding ends with this process.
+    // The programs are pinned at once: until then the forwarding ends with this process.
     programs::prepare_pins()?;
     forwarding.pin_in(guard.files.pins(), !spec.fail_closed)?;
     let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));

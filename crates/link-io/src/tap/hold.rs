@@ -33,7 +33,7 @@ impl TapHold {
         let mut links = NamespaceLinks::open_in(&netns)?;
         let link = links.by_name(&location.interface)?;
         guard::permit_port(&netns, link.index, &name, confirmed).map_err(packetrig_engine::Error::from)?;
-        // Locked by its index, because an interface may be renamed while the tap holds it.
+        // The interface is locked by its index, because an interface may be renamed while the tap holds it.
         let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {name}"))?;
         let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceSettings::default())?;
         let mut held = Self {

@@ -171,8 +171,8 @@ impl TapRecordingTask {
         let mut looked_ns = 0;
         let mut give_up_ns = None;
         while rests < MAX_IDLE_PAUSES_AT_END {
-            // Read before the rings, and followed by some quiet rounds: a kernel ring hands over a block that is not full
-            // only after its timeout.
+            // The order to stop is read before the rings, and some quiet rounds follow it: a kernel ring hands
+            // over a block that is not full only after its timeout.
             let is_over = stop.load(Ordering::Acquire);
             let now_ns = clock::monotonic_ns();
             // A link that is never quiet must not prevent a recording from ending, nor hide its losses.

@@ -15,7 +15,7 @@ const PAIRS_PER_KNOT: usize = 32;
 /// Number of neighbours on each side of a pair that show the usual difference there.
 const NEIGHBOURS_PER_SIDE: usize = 15;
 /// If the difference of a pair is further than this from those around it, and further than this many usual
-/// distances, the pair is not one packet.
+/// distances, the two packets of the pair are not the same one.
 const MIN_OUTLIER_DISTANCE_NS: u64 = 10_000_000;
 const OUTLIER_DISTANCE_FACTOR: u64 = 30;
 

@@ -142,13 +142,13 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     // Each side is measured in its own stamps, because the stamps of the two sides differ by the step.
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
     let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
-    // Cut from the place on, so that the windows beside it are whole.
+    // Both sides are cut into windows from the place on, so that the windows beside it are whole.
     let before = &pairs[at - near_before.max(MIN_PAIRS_PER_END)..at];
     let after = &pairs[at..pairs.len().min(at + near_after.max(MIN_PAIRS_PER_END))];
     let before: Vec<&[StampPair]> = before.rchunks(window_length(before.len())).collect();
     let after: Vec<&[StampPair]> = after.chunks(window_length(after.len())).collect();
     let drift = drift_within(&[&before, &after]);
-    // Each side uses its own time: this time may come from the clock that was set.
+    // Each side uses the time of its own pair at the step: the clock that was set may have made these times.
     let (before, after) = (
         delay_range_without_drift(&before, last.at_ns, drift),
         delay_range_without_drift(&after, next.at_ns, drift),

@@ -3,8 +3,9 @@
 use super::PacketIdentity;
 use std::collections::BTreeMap;
 
-/// The `most` packets of a capture with the smallest identities. Identities are hashes, so this choice is random and does
-/// not depend on the capture: samples of two captures of a link hold the same packets, as long as both captures do.
+/// The `most` packets of a capture with the smallest identities. Identities are hashes, so this choice favours
+/// no packet and does not depend on the capture: samples of two captures of a link hold the same packets, as
+/// long as both captures do.
 #[derive(Clone, Debug)]
 pub struct PacketSample {
     most: usize,
@@ -41,8 +42,7 @@ impl PacketSample {
         }
     }
 
-    /// Packets that are unique in both samples, as this capture and the other one have them, in the order
-    /// of the other capture.
+    /// Packets that are unique in both samples, as pairs (ours, theirs), in the order of the other capture.
     pub(super) fn common_packets(&self, other: &Self) -> Vec<(SampledPacket, SampledPacket)> {
         let ours = self.packets.iter().filter(|(_, packet)| packet.is_unique);
         let both = ours.filter_map(|(identity, ours)| {
@@ -50,7 +50,7 @@ impl PacketSample {
             Some((*ours, *theirs))
         });
         let mut common: Vec<_> = both.collect();
-        // Packets are compared by number and not by time, because a clock may have been set back.
+        // The pairs are sorted by number and not by time, because a clock may have been set back.
         common.sort_by_key(|(_, theirs)| theirs.number);
         common
     }

@@ -94,7 +94,7 @@ impl Goal {
         if !(0.0..1.0).contains(&self.exceed_ratio) {
             return out_of_range("exceed", self.exceed_ratio.to_string(), "from 0 to less than 1");
         }
-        // Written in this form so that not-a-number is refused, too.
+        // The condition has this form so that not-a-number is refused, too.
         if !(self.width > 0.0 && self.width < 1.0) {
             return out_of_range("width", self.width.to_string(), "above 0 and below 1");
         }

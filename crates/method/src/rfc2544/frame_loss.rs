@@ -29,7 +29,8 @@ impl FrameLossTrials {
 
     /// Returns the next share of the maximum load.
     fn next_percent(&self) -> Option<f64> {
-        // Computed from the number of points each time: with repeated subtraction, rounding errors would add up.
+        // The share is computed from the number of points each time: with repeated subtraction, rounding errors
+        // would add up.
         let percent = self.points.len() as f64 * -self.step_percent + 100.0;
         // With fractional steps, rounding errors can make the last share slightly different from 0.
         (!self.is_complete() && percent > self.step_percent * 1e-6).then_some(percent)

@@ -8,7 +8,8 @@
 //! The keys of operator and accounts are derived from one secret, so only that secret is stored. A user's key is derived
 //! from the private key of its certificate ([`crate::user_key`]), so claims are of use only to the owner of that key.
 //!
-//! Invariant: from the claims of one node, nobody can make claims for another node, nor log in as another node.
+//! Invariant: nobody can make claims for a node from the claims of another node, nor log in with the claims of
+//! another node.
 
 use super::{AdmittedNode, Error, to_hex};
 use crate::subject::{self, SubjectPermissions};
@@ -139,7 +140,7 @@ impl ServerAccounts {
     ) -> Result<AccountClaims, Error> {
         // Only the controller's account may store results and records.
         let storage = if name == CONTROL_ACCOUNT { -1 } else { 0 };
-        // In claims of NATS, -1 means no limit and 0 means no permission at all.
+        // In claims of NATS, -1 means no limit, and 0 means that the account gets nothing.
         let limits = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": 0,
             "disallow_bearer": signs,

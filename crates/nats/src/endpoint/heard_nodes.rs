@@ -68,8 +68,8 @@ impl NodeSubscriptions {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
-        // Extended before the subscriptions: the first letter may come at once, and `admits_message` checks whether its sender
-        // is in the set.
+        // The set is extended before the subscriptions: the first letter may come at once, and `admits_message`
+        // checks whether its sender is in the set.
         AcceptedNodes::lock_nodes(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
         let subscribed = runtime.wait_for(SUBSCRIPTION_WRITE_TIMEOUT, subscribing);

@@ -119,7 +119,7 @@ impl ListeningTasks {
         let heard = if own.is_controller() { "*" } else { name };
         let presence = own.subscribe_to(&subject::presence_subject(heard)).await?;
         let (echo, proof) = tokio::sync::oneshot::channel();
-        // Spawned before the claim, because this task reads the claim's echo.
+        // The task is spawned before the claim, because this task reads the claim's echo.
         tasks.spawn(presence_task(own.clone(), presence, echo));
         own.claim_name(proof).await?;
         own.announce_presence().await?;

@@ -110,7 +110,7 @@ impl EndpointState {
     pub(super) async fn wait_for(&self, node: &NodeName) -> u64 {
         loop {
             let mut changed = pin!(self.known_changed.notified());
-            // Enabled before the check, or a change between the check and the wait is missed.
+            // The wait is enabled before the check, or a change between the check and the wait is missed.
             changed.as_mut().enable();
             if let Some(place) = self.lock_known().get(node) {
                 return *place;
@@ -160,7 +160,7 @@ impl EndpointState {
     /// Checks that the server has all subscriptions, and that no other endpoint has the name.
     pub(super) async fn claim_name(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
-        // Subscribed before the question is sent: an answer may come at once.
+        // The inbox is subscribed before the question is sent: an answer may come at once.
         let mut answers = self.subscribe_to(&inbox).await?;
         // The question comes back on this place's own subscription. The server handles messages in order, so
         // by then it has accepted or refused all subscriptions.

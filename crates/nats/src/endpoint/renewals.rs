@@ -114,7 +114,8 @@ async fn queue_until_flooded(
     let mut count = 0;
     while let Some(message) = subscriber.next().await {
         count += 1;
-        // Before the seal is checked: forged renewals fill the server's buffer just as well.
+        // The budget is spent before the seal is checked: forged renewals fill the server's buffer just as
+        // well.
         if !budget.try_spend(message.length as u64, monotonic_ns()) {
             return Some(count);
         }

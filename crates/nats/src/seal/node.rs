@@ -126,7 +126,7 @@ impl NodeSealChecker {
         let key = if let Some(node) = known {
             node.key.clone()
         } else {
-            // Looked up for each instance, because a node that has joined again has another key.
+            // The key is looked up for each instance, because a node that has joined again has another key.
             let key = (self.keys)(from).map_err(NoKeyNow)?;
             letter_key(&key.ok_or(NotGenuine("the fleet has no key for that node"))?)
         };

@@ -113,7 +113,7 @@ pub(super) fn run_worker(
     }
     let membership = FleetMembership::load_from(&home.membership_file())?;
     let needs = needs::agent_needs(arguments, home.directory(), permit.replays.as_deref())?;
-    // Landlock must stand before the second thread starts, so this comes before the fabric.
+    // Landlock must be in force before the second thread starts, so this comes before the fabric.
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs)?;
     let fabric_sandbox = opening.drop_rights_except_confined(&lent_namespaces(&permit))?;
     let node = membership.name.clone();

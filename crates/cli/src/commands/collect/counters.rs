@@ -70,13 +70,14 @@ pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) ->
         let kept = &sink.kept;
         // Every sink gets every record. Packets and bytes are compared too: a record counted twice could
         // otherwise hide a lost record.
-        let offered =
-            CarriedRecords { records: handed.records, packets: handed.packets, bytes: handed.bytes };
-        if kept.offered != offered {
-            found.push(format!(
-                "{}: records handed over = offered: {} and {}",
-                sink.sink, handed.records, kept.offered.records
-            ));
+        let counts = [
+            ("records", handed.records, kept.offered.records),
+            ("packets", handed.packets, kept.offered.packets),
+            ("bytes", handed.bytes, kept.offered.bytes),
+        ];
+        let name = &sink.sink;
+        for (what, given, offered) in counts.into_iter().filter(|(_, given, offered)| given != offered) {
+            found.push(format!("{name}: {given} {what} were handed over, but {offered} were offered"));
         }
         if !kept.is_balanced() {
             found.push(format!("{}: offered = stored + lost + waiting: {kept:?}", sink.sink));

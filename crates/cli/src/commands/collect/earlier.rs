@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Minimum number of exporters whose progress is known. The collector forgets exporters to make room for new ones. Otherwise, senders
-/// that invent exporters could make this list grow without end, and it is written every second.
+/// Number of exporters from which on this list forgets exporters that the collector has forgotten. Without a
+/// limit, senders that invent exporters could make the list grow without end, and it is written every second.
 const MAX_EXPORTERS: usize = 16_384;
 /// Longest jump of a sequence number; a longer one means that the exporter has restarted.
 const MAX_UNITS: u32 = 1 << 31;
@@ -84,8 +84,8 @@ impl DirectoryProgress {
         }
     }
 
-    /// Prepares the note for the progress file: all received counts, if they are stored; otherwise only the
-    /// first numbers of new exporters.
+    /// Prepares the note for the progress file: all counts, if all records up to here are stored; otherwise
+    /// only the first numbers of new exporters.
     pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredCallback {
         let mut begun = StoredProgress::new();
         let sessions_by_maker = group_by_maker(exporters);
@@ -95,8 +95,8 @@ impl DirectoryProgress {
             let now = MakerLedger::from_sessions(&sessions);
             if let Some(sent) = now.sent_packets {
                 if has.sent_packets.is_none() {
-                    // This is the first ledger of this exporter: it counts the packets that neither earlier
-                    // files nor this collector have.
+                    // This is the first ledger of this exporter: packets that it counts, and that neither
+                    // earlier files nor this collector have, are lacking.
                     let stored = self.before.get(&maker).map_or(0, |before| before.packets);
                     has.lacking_packets = sent.saturating_sub(stored + now.received_packets);
                 }

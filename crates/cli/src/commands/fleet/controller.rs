@@ -20,7 +20,7 @@ use packetrig_sys::{kernel, process, sched};
 use packetrig_units::Blame;
 use std::sync::Arc;
 
-/// Stored results besides the results of this process's own runs.
+/// Results that this process stores besides the results of its own runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateResults {
     /// Results of runs that the catalogue has.

@@ -38,7 +38,7 @@ impl<R: RecordStore> LeadReader<R> {
 /// Invariant: a reader that has failed is replaced by a new one, and leads that cannot be read keep their last value.
 pub(super) struct ShownLeads<R = NatsRecords> {
     pub(super) known: BTreeMap<NodeName, NodeLead>,
-    /// Nodes that have a new run since their lead was last read.
+    /// Nodes whose run has begun, changed or ended since their lead was last read.
     pub(super) changed: BTreeSet<NodeName>,
     reader: Option<LeadReader<R>>,
     all_at: MonoTime,

@@ -125,7 +125,7 @@ impl PresenceListener {
                 let events = self.watcher.on_hello(&node, &hello, at);
                 self.record_events(events.into_iter().map(|event| (node.clone(), event)).collect());
                 // The hello names the run of the node. When it changes, the lead has probably changed, too.
-                // Compared before the new hello replaces the earlier one.
+                // The runs are compared before the new hello replaces the earlier one.
                 let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
                 if run_before != hello.busy {
                     self.leads.changed.insert(node.clone());

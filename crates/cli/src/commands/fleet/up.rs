@@ -52,7 +52,8 @@ pub(crate) fn run_message_server(
     )?;
     signal::latch_end_signals()?;
     exit_soon_after_signal()?;
-    // The enrolment server shares it and admits nodes on its own threads. `None` with `--cluster`.
+    // The enrolment server shares this broker and admits nodes on its own threads. With `--cluster` the broker
+    // is `None`.
     let broker = start_broker(isolation, arguments, &place, &authority, certificate.security())?;
     let broker = Arc::new(Mutex::new(broker));
     let addresses = FleetAddresses {

@@ -119,7 +119,7 @@ impl ReplayPace {
     /// record is late, and is sent at once.
     fn due_ns(&mut self, start_ns: u64) -> Option<u64> {
         let first_ns = *self.first_ns.get_or_insert(start_ns);
-        // Computed from the beginning each time, so that errors do not add up.
+        // The time is computed from the beginning for each record, so that errors do not add up.
         let after_ns = match (self.rate, self.speed) {
             (Some(rate), _) => u128::from(self.records) * 1_000_000_000 / u128::from(rate),
             (None, Some(speed)) => {

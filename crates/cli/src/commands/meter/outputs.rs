@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Time that a record waits in case another meter has to send it. It is short: a record that is already on
-/// its way is sent twice.
+/// Time that a record waits for more records if another meter may have to take over. The time is short: records
+/// that are still on their way are sent twice.
 const STANDBY_FLUSH_DELAY: Nanos = Nanos::from_millis(10);
 /// Longest time between two checks for due work of a sink.
 const SINK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -117,8 +117,8 @@ fn start_export(
         identity: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
         server_name: arguments.tls_name.clone(),
     });
-    // `--queue` is the size of both queues together: a quarter for bursts between the workers and the export
-    // thread, three quarters for the slow targets.
+    // A quarter of `--queue` is for bursts between the workers and the export thread. Each target has its own
+    // backlog of the other three quarters.
     let group = group_export(arguments)?;
     let usual = export::MeterExport::default().flush_after;
     let flush_after = if group.is_some() { usual.min(STANDBY_FLUSH_DELAY) } else { usual };
@@ -177,7 +177,8 @@ fn start_parquet_thread(
     let kept = Arc::<Mutex<KeptState>>::default();
     let account = Arc::clone(&kept);
     let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).sink_counts());
-    // Registered before the thread starts: the queue exists before a worker can have a record for it.
+    // The sink is registered before the thread starts: the queue exists before a worker can have a record for
+    // it.
     let batches = accounts.add_sink(to.display().to_string(), account);
     let accounts = Arc::clone(accounts);
     let source = RecordMaker { domain, ..RecordMaker::default() };

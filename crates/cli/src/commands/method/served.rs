@@ -378,7 +378,7 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
 fn unknown_member(given: &Value, known: &Value) -> Option<String> {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(name, value)| {
-            // A member without a value may be left out of the document.
+            // The known options may lack a member without a value, so a member that is null is no mistake.
             let Some(known) = known.get(name) else { return (!value.is_null()).then(|| name.clone()) };
             unknown_member(value, known).map(|path| format!("{name}.{path}"))
         }),
@@ -438,7 +438,7 @@ impl TestWatcher for ProgressWatcher<'_> {
     }
 
     fn begin_trial(&mut self, trial: &NextTrial<'_>) {
-        // Computed before the lock is taken: it rehearses the method to its end several times.
+        // The cost is computed before the lock is taken: this rehearses the method to its end several times.
         let to_go = trial.options.remaining_cost(trial.method).ok().map(RemainingTrials::from);
         let mut progress = self.0.lock_progress();
         progress.trials = trial.number - 1;

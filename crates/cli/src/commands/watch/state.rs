@@ -357,7 +357,7 @@ impl WatchState {
             }
             EntryKind::Rate if text.is_empty() => None,
             EntryKind::Rate => match text.parse::<Rate>() {
-                // Parsed only to refuse a mistake at once: the server reads the text itself.
+                // The rate is parsed only to refuse a mistake at once: the server reads the text itself.
                 Ok(_) => self.make_order(OrderedChange::Rate(text)),
                 Err(error) => {
                     self.message = make_printable(&error.to_string());

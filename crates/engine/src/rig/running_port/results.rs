@@ -96,7 +96,7 @@ impl RunningPort {
         let read = tx.port_counters();
         let record = if has_sent { tx.sending_record() } else { SendingRecord::default() };
         let streams = if has_sent { tx.finish_sending() } else { Vec::new() };
-        // The last reading is used, because the interface may be gone.
+        // If this reading failed, the last one is used: the interface may be gone.
         let counters = *read.as_ref().unwrap_or(&last_read);
         self.record_final_error(PortPart::Sender, read.map(drop), clock.now());
         let has_failed = self.faults.iter().any(|fault| fault.part == PortPart::Sender);

@@ -151,8 +151,8 @@ impl EventLog {
     }
 
     fn push_event(&mut self, event: PortEvent) {
-        // Bounded, because a link that flaps all day would otherwise fill the memory. The last event then covers the
-        // rest: too wide again, never missing.
+        // The list is bounded, because a link that flaps all day would otherwise fill the memory. The last
+        // event then covers the rest: too wide again, never missing.
         let is_full = self.events.len() == MAX_EVENTS;
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),

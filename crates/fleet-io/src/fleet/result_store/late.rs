@@ -38,7 +38,7 @@ impl ResultStoreState {
     /// Writes a report again with all nodes that it lacks and that have come.
     pub(super) fn complete_all_parts(&self, run: &RunId) -> Result<Vec<String>, Error> {
         let written = self.catalogue.open_run(run)?;
-        // Written by another version of packetrig.
+        // If the state is unreadable, another version of packetrig wrote it.
         let Some(open) = written.and_then(|written| OpenRun::from_bytes(&written).ok()) else {
             return Ok(Vec::new());
         };

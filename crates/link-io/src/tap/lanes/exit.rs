@@ -135,7 +135,8 @@ impl LaneExit {
             chances -= 1;
             self.kick_ring();
         }
-        // Compared afterwards: the ring refuses a frame that is longer than the interface can send.
+        // The number of pending frames is compared afterwards: the ring refuses a frame that is longer than the
+        // interface can send.
         let pending = self.ring.pending_frames();
         let slot = self.ring.next_slot().ok_or(RingRefusal::Full)?;
         let len = write(slot).ok_or(RingRefusal::TooLong)?;

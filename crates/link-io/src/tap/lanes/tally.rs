@@ -83,7 +83,7 @@ impl PublishedTally {
     /// Publishes the losses in the lane's own rings up to a time.
     pub(super) fn publish_losses(&self, looked_ns: u64, lost: u64) {
         self.lost.store(lost, Ordering::Relaxed);
-        // Stored after the number: a reader that sees the time sees all losses up to it.
+        // The time is stored after the number: a reader that sees the time sees all losses up to it.
         self.looked_ns.store(looked_ns, Ordering::Release);
     }
 

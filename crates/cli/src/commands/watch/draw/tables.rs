@@ -159,7 +159,7 @@ fn draw_table(
     theme: Theme,
 ) {
     let shown = fitting_columns(columns, area.width);
-    // Ports have no separate order.
+    // The order of ports cannot be chosen: their `sort` is empty.
     let titles = shown.iter().enumerate().map(|(index, column)| {
         let mark = match (!sort.is_empty() && column.name == sort, is_descending) {
             (false, _) => "",
