@@ -91,7 +91,7 @@ impl BackpressurePolicy {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
-    /// Makes workers wait from now on, for packets of files. At the end, packetrig also waits for the outputs of files.
+    /// Makes workers wait from now on, for packets of files. Connected outputs get more time at the end, too.
     pub fn begin_waiting_for_files(&self) {
         self.0.is_of_files.store(true, Ordering::Release);
         self.begin_waiting();

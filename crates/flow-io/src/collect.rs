@@ -190,8 +190,8 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         let decoder = MessageDecoder::new(options, outlet, grouped);
         let of_decoder = Arc::clone(&known);
         let thread = std::thread::Builder::new().name("collect".into());
-        // Started only if everything could be opened. Otherwise `items` is dropped here, and the listeners' threads, which
-        // find their queue closed, end.
+        // The thread starts only if all listeners and files were opened. Otherwise `items` is dropped here, and
+        // the listeners' threads find their queue closed and end.
         let decoder = match opened.and_then(|()| {
             thread.spawn(move || decoder.decode_until_closed(&items, &of_decoder)).map_err(Error::Thread)
         }) {

@@ -224,7 +224,8 @@ impl ExportThread {
         // All threads are joined, also after a panic: no thread may outlive the report of its records.
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         let is_whole = self.member.is_none_or(|member| {
-            // This comes before the member stops: its farewell carries this watermark to the successor.
+            // The final watermark is set before the member stops: its farewell carries the watermark to the
+            // successor.
             gate::set_final_watermark(member.role_handle(), self.accounts.delivery_counts().is_complete());
             member.leave_group()
         });

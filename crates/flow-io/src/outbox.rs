@@ -111,7 +111,7 @@ impl OutputQueues {
     }
 
     fn send_records(&mut self) {
-        // Called several times a second, so an idle worker must not allocate or send.
+        // The worker calls this several times a second, so an idle worker must not allocate or send.
         if self.records.is_empty() {
             return;
         }

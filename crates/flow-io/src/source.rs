@@ -7,8 +7,8 @@
 //! A source gives frames to a [`PacketIntake`] and supplies the time: that of the packets in a file, the
 //! clock's at an interface. It counts the frames that its ring lost. It does not parse frames.
 //!
-//! Invariant: after [`PacketSource::stop_receiving`] a source ends, after it has given and counted all
-//! packets that had arrived by then.
+//! Invariant: after [`PacketSource::stop_receiving`] a source ends, after it has given or counted every packet
+//! that had arrived by then.
 
 mod block;
 mod clock;

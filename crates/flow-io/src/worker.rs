@@ -128,12 +128,12 @@ impl MeterWorker {
     /// Works until the source ends.
     pub(crate) fn run_until_ended(mut self) -> Result<(), Error> {
         let worked = self.meter_until_ended();
-        // This is published before `end_input`, which waits for the other workers: the caller stops them when
-        // it sees this.
+        // The failure is published before `end_input`, which waits for the other workers: the caller stops them
+        // when it sees the failure.
         self.status.has_failed.store(worked.is_err(), Ordering::Release);
         self.outbox.end_input();
         self.release_held();
-        // This happens after an error too, because metered packets must be reported.
+        // The flows are finished after an error, too, because metered packets must be reported.
         self.table.finish_flows(&mut self.outbox);
         self.outbox.flush_batches();
         let put_in = self.source.put_in();
@@ -296,7 +296,7 @@ fn meter_packets(
     now_ns: u64,
 ) {
     table.meter_packets(packets, now_ns, outbox);
-    // This comes after the table: SIM requires that a new flow is announced before its packets.
+    // The events of packets come after the table: SIM requires that a new flow is announced before its packets.
     if outbox.wants_events() {
         for packet in packets {
             let flow_id = table.flow_id(packet);

@@ -68,8 +68,8 @@ pub fn compact_files(
         return Err(Error::Nothing { path: directory.to_owned() });
     }
     for (_, place) in tables.iter().filter(|(_, place)| place.is_dir()) {
-        // The work of a killed compaction is finished first, unless a query is reading. In that case its
-        // hours are left alone below.
+        // The work of a killed compaction is finished first, unless a query is reading. In that case, the code
+        // below leaves the hours of that compaction alone.
         replacement::finish_replacements(place)?;
     }
     // Collectors that are started again count the rows of files that are newer than this: such files must stay as they are.
@@ -82,7 +82,7 @@ pub fn compact_files(
         compacted.recent_files += recent.len() as u64;
         let joinable = same_columns(settled, table, &mut compacted);
         for batch in batch_files(joinable, file_bytes) {
-            // This check is between two sets: each set is replaced as a whole, or not at all.
+            // The check comes between two sets: each set is replaced as a whole, or not at all.
             if is_given_up() {
                 return Ok(compacted);
             }

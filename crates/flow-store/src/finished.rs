@@ -97,7 +97,7 @@ impl FinishedFiles {
 }
 
 impl FinishedFacts {
-    /// `None` if packetrig has not written it, or it is not finished or damaged.
+    /// `None` if the file is unfinished or damaged, or packetrig did not write it.
     fn read_footer(path: &Path, table: WritableTable, identity: FileIdentity) -> Option<Self> {
         if !is_finished_name(path, table) {
             return None;

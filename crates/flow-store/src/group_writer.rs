@@ -91,7 +91,8 @@ impl GroupWriter {
 
     fn write_and_finish(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
-            // This comes before the row groups, so that a file that ends in this pass is not tried twice.
+            // Earlier files are finished before the row groups, so that a file that ends in this pass is not
+            // tried twice.
             self.finish_again();
         }
         let mut written = Ok(());
@@ -118,8 +119,9 @@ impl GroupWriter {
     /// Writes the waiting row groups. After a failure, row groups of the same partition keep waiting; row
     /// groups of other partitions are still written.
     ///
-    /// In a group of meters, all records keep waiting after the first one that waits. A collector that is started again takes what it
-    /// finds of a flow for all that came before, so what a killed one has not written must be the last that came.
+    /// But all row groups with records of groups of meters keep waiting after the first such one that waits. A
+    /// restarted collector takes the stored records of a flow for all records that came until then. So the
+    /// records that a killed collector has not written must be the last ones that came.
     fn write_groups(&mut self) -> Result<(), Error> {
         let mut written = Ok(());
         let mut refused = Vec::new();

@@ -312,7 +312,7 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
 }
 
 fn append_key_text(word: &str, key: &mut Vec<u8>) {
-    // Cut at a character, so that a truncated word is still valid text.
+    // The word is cut at a character, so that a truncated word is still valid text.
     let word = &word.as_bytes()[..word.floor_char_boundary(MAX_WORD)];
     // At most MAX_WORD, which fits. The length comes first, so that the key can be read back.
     key.push(clamp_to_u8(word.len() as u64));

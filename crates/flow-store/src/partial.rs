@@ -104,7 +104,8 @@ impl PartialFile {
 
     /// Writes the footer and renames the file. It can be tried again.
     pub(super) fn try_finish(&self) -> Result<FinishedFile, Error> {
-        // With a single row group, the footer of its block is that of the file.
+        // Each block already ends with a footer of its own. With one row group, this is the footer of the file,
+        // so no other one is written.
         let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
         finish_claimed(&self.claimed, self.end, footer)
     }

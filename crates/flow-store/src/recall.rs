@@ -65,7 +65,7 @@ impl RecentRecords {
 
     /// Calls `each` with the records that meters of groups made.
     pub fn for_each_of_groups(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
-        // The readers make the records: parsing their histories takes longer than reading them.
+        // The reader threads build the records: parsing the histories takes longer than reading the rows.
         let make = |chunk: &RowChunk, rows: &[usize]| -> Vec<FlowRecord> {
             rows.iter().filter_map(|row| record_of(chunk, *row)).collect()
         };

@@ -55,7 +55,8 @@ impl RecoveredFiles {
 pub fn recover_files(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
     let hidden_files = hidden_files(directory)?;
-    // This comes first: nobody must see the replaced files of a killed compaction beside the file that replaced them.
+    // Replacements are finished first: nobody must see the replaced files of a killed compaction beside the file
+    // that replaced them.
     for table in WritableTable::ALL.map(|table| directory.join(table.name())) {
         if table.is_dir()
             && let Err(error) = finish_replacements(&table)

@@ -4,9 +4,10 @@
 //! .flows-000007.parquet.merging     the new file, until it has its name
 //! .flows-000007.parquet.replaces    which files it replaces: written before the new file gets its name
 //! ```
-//! Step 1: the new file is written and synced. Step 2: its note is written and synced. Step 3: it gets its name. Step 4: the old
-//! files are removed. Step 5: the note is removed. During steps 2 to 5, no other process uses the table. A reader that finds a note
-//! leaves out the files in it, if the new file is there; the next recovery completes steps 4 and 5.
+//! Step 1: the new file is written and synced. Step 2: its note is written and synced. Step 3: it gets its name.
+//! Step 4: the old files are removed. Step 5: the note is removed. During steps 2 to 5, this process alone has
+//! the lock of the table, so no reader is active. A reader that finds a note leaves out the files in it, if the
+//! new file is there; the next recovery completes steps 4 and 5.
 //!
 //! Invariant: at each step, the files that a reader uses have every record once.
 
@@ -95,7 +96,7 @@ pub(super) fn write_note(path: &Path, content: &ReplacementNote) -> Result<(), E
 pub(super) fn remove_replaced(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(content.modified_ns);
-    // This comes before any old file is removed: only the note has the time.
+    // The time is set before any old file is removed: only the note has the time.
     File::options()
         .write(true)
         .open(path)

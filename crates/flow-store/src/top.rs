@@ -216,7 +216,7 @@ impl TopScan<'_> {
         add: &mut impl FnMut(&[u8], GroupSum),
     ) {
         let keys = self.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
-        // Looked up once for the chunk and not for each row.
+        // The columns are looked up once for the chunk and not for each row.
         let columns = TOP_COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // One buffer for all rows: only new groups allocate.

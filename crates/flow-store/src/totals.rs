@@ -129,7 +129,7 @@ impl TotalsCounter {
     }
 
     fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
-        // Looked up once for the chunk and not for each row.
+        // The columns are looked up once for the chunk and not for each row.
         let columns = TOTAL_COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // Records are sorted by their start, so a bucket is looked up once for many of them.

@@ -83,8 +83,9 @@ impl OtherFields {
 
     /// Adds a field of an enterprise (0: IANA), or counts it as left out.
     pub fn add_field(&mut self, enterprise: u32, id: u16, value: &[u8]) {
-        // Bounded, because the sender chooses how many there are and how long: a queue that counts records could otherwise
-        // hold nearly a whole message for each of them. A shorter field that comes later may still fit.
+        // The fields are bounded, because the sender chooses their number and length: a queue that counts
+        // records could otherwise hold nearly a whole message for each of them. A shorter field that comes later
+        // may still fit.
         if self.bytes.len() + FIELD_BYTES + value.len() > MAX_OTHER_BYTES {
             self.left_out = self.left_out.saturating_add(1);
             return;

@@ -94,7 +94,7 @@ pub struct PacketInfo {
     pub outer_destination: [u8; 16],
     /// Hash of its content: the same at every meter that sees a copy of it.
     pub content: u32,
-    /// Number of packets on the wire that the packet represents, if it is [merged](flags::MERGED).
+    /// Number of packets on the wire that the packet represents, if it is [merged](flags::MERGED_FLAG).
     pub segments: u16,
     /// Length of each of them but the last, which may be shorter.
     pub segment_bytes: u16,

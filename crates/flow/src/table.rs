@@ -65,7 +65,7 @@ pub struct FlowTable<H> {
     counts: PacketCounts,
     /// Losses of the meter so far; flow parts that began before the last one are marked.
     losses: u32,
-    /// Time up to which all timers are handled; nothing before the first packet.
+    /// Time up to which all timers are handled; `None` before the first packet.
     now_ns: Option<u64>,
     hints: PhantomData<H>,
 }

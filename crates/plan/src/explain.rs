@@ -1,4 +1,4 @@
-//! Explains in numbers and words what frames a plan will send, before it sends anything.
+//! Explains in numbers and words what a run of the plan will do, before any frame is sent.
 
 use crate::model::{BoundPlan, MeanSize};
 use crate::recording::ReplayTiming;

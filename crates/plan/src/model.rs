@@ -203,8 +203,8 @@ impl Stream {
 
     /// Copies that receivers should see of `sent` frames.
     pub fn expected_copies(&self, sent: u64) -> u64 {
-        // 128 bits: the count of a long run times 1000 overflows 64.
-        // Rounded down: a fraction of a frame cannot arrive.
+        // The product has 128 bits: the count of a long run times 1000 overflows 64.
+        // The result is rounded down: a fraction of a frame cannot arrive.
         let expected = u128::from(sent) * u128::from(self.metrics.rx_per_tx_thousandths) / 1000;
         clamp_to_u64(expected)
     }

@@ -138,7 +138,7 @@ impl PlanDestinations {
         ) {
             self.open.push(format!("its frames begin with {}, not with Ethernet", headers[0].kind().name()));
         }
-        // This is set after the header itself was checked: an IP header has its own destinations.
+        // `below_ip` is set after the header itself was checked: an IP header has its own destinations.
         let mut below_ip = false;
         for (index, header) in headers.iter().enumerate() {
             self.add_header(header, headers.get(index + 1).map(PacketHeader::kind), below_ip);

@@ -120,7 +120,7 @@ fn stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
 impl Plan {
     /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at the end, and streams that
     /// `newer` lacks stay. Returns the index of each stream of `newer`.
-    // Not public: a plan that grows has one owner in its process, a `GrowingPlan`.
+    // This is not public: a plan that grows has one owner in its process, a `GrowingPlan`.
     pub(crate) fn grow_with(&mut self, newer: &Self) -> Vec<usize> {
         // A plan may have 65 536 streams, so each key is looked up in a map and not searched in a list.
         let known: HashMap<_, _> = stream_keys(&self.streams).into_iter().zip(0..).collect();

@@ -180,7 +180,7 @@ fn duration_value(amount: TrialAmount, share: f64) -> Value {
             json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": time.as_secs_f64()}})
         }
         TrialAmount::Frames(frames) => {
-            // At least one frame: OTG has no flow of 0 frames.
+            // The number is at least one frame: OTG has no flow of 0 frames.
             let packets = saturating_u64((frames as f64 * share).round()).max(1);
             json!({"choice": "fixed_packets", "fixed_packets": {"packets": packets}})
         }

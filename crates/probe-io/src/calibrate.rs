@@ -1,8 +1,9 @@
 //! Measures how exact each mechanism is between two interfaces of this machine, by the far end's stamps, and whether the stamps of a frame
 //! are in the order of its way.
 //!
-//! Frames with a separate EtherType go only from one interface to the other. A frame has arrived when its number is seen at the far end. A
-//! capture on the sending interface stamps it, too. Interfaces that look like part of a real network are refused.
+//! Frames with an EtherType of their own go only from one interface to the other. A frame has arrived when its
+//! number is seen at the far end. A capture on the sending interface stamps it, too. Interfaces that look like
+//! part of a real network are refused.
 //!
 //! Invariant: an error is the difference of two times of this node, departure time and arrival, each with its bound.
 

@@ -1,7 +1,8 @@
 //! Releases frames at their departure times.
 //!
-//! A [`FrameRelease`] is one mechanism at one interface. It takes whole trains ahead of time. Some mechanisms hold them in the kernel until
-//! they are due, others sleep themselves. A [`ReleaseDispatcher`] checks the budget before it.
+//! A [`FrameRelease`] is one mechanism at one interface. It takes whole trains ahead of time. Some mechanisms
+//! hold them in the kernel until they are due, others sleep themselves. A [`ReleaseDispatcher`] checks the
+//! budget before the mechanism gets a frame.
 //!
 //! Invariant: each given frame comes back exactly once as a [`DepartedFrame`], sent or not, in order.
 

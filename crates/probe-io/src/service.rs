@@ -152,7 +152,7 @@ impl ReleaseService {
         let paths = TargetPaths::new(interface.clone(), permission);
         let ports = ClientPorts::new(netns.duplicate()?, options.user_count());
         let shared = Arc::new(ServiceShared::new(interface, options, paths, ports));
-        // Last, so that no program can connect before everything that serves it exists.
+        // The listener is opened last, so that no program can connect before everything that serves it exists.
         let listener = SeqpacketListener::listen_at(socket, access)?;
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
     }

@@ -55,7 +55,7 @@ pub struct SeriesCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettledCounts {
     pub sent: u64,
-    /// Probes that have no sound answer.
+    /// Number of these probes without a sound answer.
     pub lost: u64,
 }
 

@@ -48,7 +48,7 @@ impl SessionKey {
     /// Reads the text of a key file: hexadecimal digits, white space around them ignored.
     pub fn from_text(text: &str) -> Option<Self> {
         let digits = text.trim().as_bytes();
-        // This is checked before `from_str_radix`, which would accept a sign.
+        // The digits are checked before `from_str_radix`, which would accept a sign.
         if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
             return None;
         }

@@ -71,7 +71,7 @@ impl Drop for MetricsResponder {
 
 fn bind_nonblocking(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // The thread must also notice its end, so it must not wait in `accept`.
+    // The thread must also notice the request to stop, so it must not wait in `accept`.
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -195,8 +195,8 @@ fn format_response(status: &str, body: &str) -> Vec<u8> {
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
-/// Reports whether a browser sends the request for a page of another origin. On the loopback interface, this
-/// includes a host name that does not belong to it (DNS rebinding).
+/// Reports whether a browser sends the request for a page of another origin. On the loopback interface, a
+/// request for another host name than `localhost` counts, too (DNS rebinding).
 fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
     let headers = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     headers.into_iter().any(|(name, value)| {

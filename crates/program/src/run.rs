@@ -34,7 +34,7 @@ pub fn run_program<C: Parser, E: CommandError>(
     help: fn(String) -> String,
     perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
 ) -> ExitCode {
-    // This comes before any file is made: only the owner may read captures and keys.
+    // The umask is set before any file is made: only the owner may read captures and keys.
     private_files::tighten_process();
     private_files::on_exposed(|file, error| {
         print_remark(format_args!(

@@ -17,8 +17,8 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    // They stay only at the beginning, where this program puts them: in the middle they would come from a
-    // name or a message.
+    // Sequences that clear the screen stay only at the beginning, where this program puts them: in the middle
+    // they would come from a name or a message.
     let clearing =
         CLEAR_SCREEN_SEQUENCES.iter().find(|sequence| text.starts_with(**sequence)).copied().unwrap_or("");
     let mut shown = clearing.to_owned();

@@ -92,8 +92,8 @@ impl ProgramOpening {
 
 impl ProgramOpening {
     /// Gives up rights like `drop_rights`, for a program with runs that need more rights than its request
-    /// threads. Returns a thread that starts runs with these rights. The calling thread, and all threads that
-    /// it starts, lose these rights. The returned thread can still enter the namespaces with these names.
+    /// threads. Returns a thread that starts runs with these rights. The calling thread, and all threads that it
+    /// starts, lose these rights. Work in the namespaces with these names stays possible.
     pub fn drop_rights_outside_rig_namespaces(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
         // setns(2) needs CAP_SYS_ADMIN, which no thread keeps: a thread stays in each namespace.
@@ -140,7 +140,7 @@ impl ProgramOpening {
     /// that the result starts.
     pub fn drop_rights_except_confined(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.network_thread_capabilities);
-        // Entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
+        // The namespaces are entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
         if kept.is_some() {
             netns::keep_threads_in(namespaces);
         }

@@ -37,7 +37,8 @@ impl FieldWriter {
     /// Adds a text in a field of `room` bytes, cut at a whole character if it is too long.
     pub(crate) fn put_text(&mut self, text: &str, room: usize) -> &mut Self {
         let end = self.bytes.len() + room;
-        // Cut between characters: half a character would reach the reader as a replacement character.
+        // The text is cut between characters: half a character would reach the reader as a replacement
+        // character.
         let fitting = text.floor_char_boundary(room);
         self.put_bytes(&text.as_bytes()[..fitting]);
         self.bytes.resize(end, 0);

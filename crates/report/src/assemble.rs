@@ -117,17 +117,18 @@ fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let indices = 0..findings.plan.streams.len();
     let mut streams: Vec<StreamReport> =
         indices.map(|index| findings.stream_report(index, findings.timelines.get(index))).collect();
-    // Needs all rows: the contents that arrive at a port are shared among the streams that it expects.
+    // The comparison needs all rows: the contents that arrive at a port are shared among the streams that it
+    // expects.
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let out_of_order = findings.count_losses_of_faulty_ports();
-    // This is computed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows
+    // These losses are summed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows
     // drops at the sender and the receiver.
     let in_doubt = sum_doubtful_losses(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
     ports::add_drop_doubt(&mut streams, findings.plan, findings.lookup, &out_of_order);
     for stream in &mut streams {
-        // This comes last, because the bounds include the losses that are in doubt.
+        // The rate is computed last, because its bounds include the losses that are in doubt.
         stream.delivered_milli = stream.delivered_rate();
     }
     StreamRows { streams, lost }

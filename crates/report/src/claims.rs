@@ -154,7 +154,7 @@ fn retain_first_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {
         let Some(thing) = thing(row) else { return false };
-        // Several workers of one port may each have a row, so all of these rows are kept.
+        // Several workers of one port may each have a row, so up to `MAX_ROWS` rows are kept.
         let count = kept.entry(thing).or_insert(0);
         *count += 1;
         *count <= MAX_ROWS

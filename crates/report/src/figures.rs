@@ -93,8 +93,9 @@ pub struct LatencyReport {
     pub p99: Nanos,
     pub p999: Nanos,
     pub p9999: Nanos,
-    /// Largest time by which a frame arrived before it was sent, by the compared clocks; zero if none did. Such a frame
-    /// has no latency. If the time is larger than the stated error of the clocks, this error is wrong.
+    /// Largest time by which a frame arrived before it was sent, by the compared clocks; zero if none did. Such
+    /// a frame counts with a latency of zero. A time above the stated error of the clocks proves that error
+    /// wrong.
     #[serde(default)]
     pub early: Nanos,
     /// Error of the figures, in short.

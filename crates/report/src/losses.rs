@@ -257,7 +257,8 @@ impl StreamFindings<'_> {
     }
 }
 
-/// Number of these frames that arrived at none of their expected ports, as far as single lost frames are known.
+/// Number of misdelivered frames that arrived at none of their expected ports, as far as single lost frames are
+/// known.
 fn count_lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
     // The frames lost at every port are at most as many as at the port that lost least.
     let lost = rows.iter().map(|receiver| count_lost_at(astray, receiver.row)).min();

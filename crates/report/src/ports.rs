@@ -117,7 +117,7 @@ impl LossPlaces {
         ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
     ) -> Self {
         // The sender counts first, then the receiver, each at most the remaining frames: a frame is counted at
-        // one place. A port that only receives has no known drops of a sender, and must not make the sum unknown.
+        // one place. A port that only receives drops nothing as a sender, so it must not make the sum unknown.
         let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
         // If one count is unknown, the sum is unknown.
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();

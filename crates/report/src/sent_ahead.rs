@@ -74,7 +74,8 @@ impl StreamFindings<'_> {
         // The span reaches from the last frame that arrived before the outage to the first one after it.
         let intervals = u128::from(outage.last.saturating_sub(outage.first)) + 2;
         let planned = u128::from(planned.as_u64().max(1));
-        // The unit is a tenth of an interval; one unit is jitter of the path, and a part of a frame counts as one.
+        // The unit is a tenth of an interval. One unit is allowed as jitter of the path, and a part of a frame
+        // counts as a whole frame.
         let tenths = saved.saturating_mul(intervals * 10) / planned;
         // A delayed sender may have sent the due frames at once, also between frames with the planned distance.
         let stalled = u128::from(self.longest_stall_during(index, receiver, outage).as_u64());

@@ -175,7 +175,8 @@ fn judge_all_criteria(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCrite
 }
 
 fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement {
-    // The rig has a fault, but it does not concern the capture that the user asked for: never FAIL, and no PASS.
+    // An incomplete capture is a fault of the rig, so it never gives FAIL. But it is not the capture that the
+    // user asked for, so it gives no PASS either.
     let failure = find_receive_failure(node, capture.port);
     let is_whole = capture.dropped == 0 && failure.is_none();
     let frames = capture.written.saturating_add(capture.dropped);

@@ -48,9 +48,9 @@ struct ClientView {
     live: Arc<Mutex<LiveCounts>>,
 }
 
-/// State that changes work on. Its lock makes changes wait for each other; it is taken before that of the
-/// view. Changes wait only for this lock: a change is made from the configuration before the run receives it,
-/// and no other change may alter the configuration in between.
+/// State that changes work on. Its lock makes changes wait for each other; it is taken before the lock of the
+/// view. Changes wait at this lock and at none below: a change is made from the configuration before the run
+/// receives it, and no other change may alter the configuration in between.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn SteeredRun>>,
@@ -224,8 +224,8 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        // This happens under the lock of changes: no other change comes between reading the
-        // configuration and replacing it.
+        // The update holds the lock of changes: no other change comes between reading the configuration and
+        // replacing it.
         let config = change::update_flows(self.current_config(), &update)?;
         self.replan_run(&mut changes, config.to_string().into())
     }

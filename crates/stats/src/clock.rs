@@ -67,7 +67,8 @@ impl ClockFit {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
-    /// Returns the lead of a receiver's clock over a sender's at a time of the controller's clock, by the fits of both.
+    /// Computes from both fits how far the receiver's clock is ahead of the sender's clock. `at` is a time of
+    /// the controller's clock.
     pub fn lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
         ClockLead {
             offset_ns: self.offset_at(at).saturating_sub(sender.offset_at(at)),
@@ -153,8 +154,9 @@ impl ClockRecord {
         self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
     }
 
-    /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit after, or from
-    /// the line between both. The smallest bound decides. `None` if the fits contradict each other.
+    /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit
+    /// after, or from the line between both. The one with the smallest bound is returned. `None` if the fits
+    /// contradict each other.
     pub fn best_fit_near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;

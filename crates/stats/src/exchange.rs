@@ -152,7 +152,8 @@ impl ClockComparison {
     pub fn fit_clock(&self) -> Option<ClockFit> {
         let estimates: Vec<OffsetEstimate> = self.kept.iter().chain(&self.best).copied().collect();
         let now = estimates.iter().map(|estimate| estimate.at).max()?;
-        // This is the best estimate now: an old estimate may have been narrower, but its bound has grown since then.
+        // The anchor is the best estimate now: an old estimate may have been narrower, but its bound has grown
+        // since then.
         let anchor = estimates.iter().min_by_key(|estimate| estimate.uncertainty_at(now))?;
         // All pairs are tried: distant estimates give a good rate, but a narrow estimate may be better
         // than a distant one.

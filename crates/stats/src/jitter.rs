@@ -106,7 +106,8 @@ pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
     let errors = times_from_largest(bounds)
         .zip(times_from_largest(delays))
         .map(|(bound, delay)| bound.min(delay + doubt));
-    // Each delay is in two differences, its own and the next one, with the weights 1/16 and 15/16 of it.
+    // Each delay is in two neighbouring differences: the newer one has the weight 1/16, the older one 15/16 of
+    // that.
     let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
     for error in errors {
         let error = error.as_u64() as f64;

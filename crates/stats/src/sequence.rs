@@ -181,7 +181,7 @@ impl SequenceWindow {
                 self.gaps.open_gap(self.next, number, before, at);
             }
             self.advance_window(number, second_of);
-            // This comes before the frame is counted, so that arrivals are numbered from 0.
+            // The leader is added before the frame is counted, so that arrivals are numbered from 0.
             self.leaders.add_leader(number, self.counts.unique);
             self.count_unique(number);
             return SequenceArrival::New;

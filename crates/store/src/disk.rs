@@ -17,8 +17,8 @@ pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Res
 pub(crate) fn write_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED_FILE_EXTENSION}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
-        // This frees space that other writers may need. A file that cannot be removed is overwritten
-        // by the next attempt.
+        // The removal frees space that other writers may need. The next attempt overwrites a file that cannot be
+        // removed.
         drop(fs::remove_file(&temporary));
         return Err(error);
     }
@@ -31,7 +31,7 @@ fn write_and_rename(temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Resul
     for part in parts {
         file.write_all(part)?;
     }
-    // This comes before the rename. Otherwise a file system may write the new name before the data, and a
+    // The sync comes before the rename. Otherwise a file system may write the new name before the data, and a
     // power cut would leave an empty file.
     file.sync_all()?;
     #[cfg(test)]

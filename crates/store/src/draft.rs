@@ -238,7 +238,8 @@ impl RunDraft {
             }
         }
         update_capture_paths(report, &self.partial, &self.directory);
-        // This comes as late as possible: other programs that fill the disk have the least time to take this space.
+        // The space is released as late as possible: other programs that fill the disk have the least time to
+        // take it.
         self.room.release_files();
         self.store_open()?;
         files::write_run(&self.partial, report, document, self.page)?;

@@ -117,7 +117,7 @@ impl MethodDraft {
     /// Reopens a method as another process left it.
     pub(crate) fn reopen_method(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
         let mut draft = Self::open_directory(id, catalogue.method_directory(id))?;
-        // This happens only under the lock that `open` has taken: the other process must not be writing.
+        // The line is cut only under the lock of `open_directory`: the other process must not be writing.
         draft.cut_unfinished_line()?;
         Ok(draft)
     }

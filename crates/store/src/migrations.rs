@@ -114,10 +114,11 @@ pub(crate) fn read_version(connection: &Connection) -> rusqlite::Result<u32> {
 /// Brings the tables to the newest version. The inner error is the version of a catalogue that is too new.
 pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     if read_version(connection)? == newest_version() {
-        // This writes nothing, so that a catalogue on a full disk can still be read.
+        // Nothing is written here, so that a catalogue on a full disk can still be read.
         return Ok(Ok(()));
     }
-    // Immediate, so that two processes that open a new catalogue take turns. The second then finds it migrated.
+    // The transaction is immediate, so that two processes that open a new catalogue take turns. The second then
+    // finds it migrated.
     let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version = read_version(&step)?;
     if version > newest_version() {

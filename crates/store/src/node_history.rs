@@ -42,7 +42,8 @@ impl NodeHistory {
     }
 
     fn append_lines(&self, node: &NodeName, path: &Path, lines: &str) -> io::Result<()> {
-        // Locked until this returns: another process must not rename the file between the check of its length and the write.
+        // The lock is held until this returns: another process must not rename the file between the check of its
+        // length and the write.
         let lock = private_files::open_or_create(&self.0.join("lock"))?;
         lock.lock()?;
         let mut file = private_files::open_to_append(path)?;

@@ -63,7 +63,10 @@ impl ComparableResult {
     /// Reason why this result and `other` do not belong to the same test; `None` if they do.
     pub fn difference_to(&self, other: &Self) -> Option<String> {
         if self.kind != other.kind {
-            return Some(format!("the first is of `{}` and the second of `{}`", self.kind, other.kind));
+            return Some(format!(
+                "the first result is of the kind `{}`, the second of the kind `{}`",
+                self.kind, other.kind
+            ));
         }
         if self.subject == other.subject {
             return None;

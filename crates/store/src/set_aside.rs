@@ -30,7 +30,7 @@ impl RunCatalogue {
         let directory = self.place().join("set-aside").join(&id.node.0);
         disk::create_directories_below(self.place(), &directory)
             .map_err(Error::file("create", &directory))?;
-        // Named by content, so a node that keeps repeating the same bad segment takes no more space.
+        // The file is named by its content, so a node that repeats the same bad segment takes no more space.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
         let kept = count_kept_files(&directory).map_err(Error::file("read", &directory))?;
         // The name is the hash of the contents, so a file with this name has these bytes.

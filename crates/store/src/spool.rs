@@ -115,7 +115,7 @@ impl ResultSpool {
     /// much of a disk is free.
     pub fn open_or_create(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
-        // This comes before anything is read: a running agent may be changing the parts.
+        // The lock comes before anything is read: a running agent may be changing the parts.
         let lock = lock_directory(directory)?;
         let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
@@ -133,7 +133,7 @@ impl ResultSpool {
             reserve: DiskReserve::in_directory(directory),
             _lock: lock,
         };
-        // Only opening the spool reads them: a remembered run needs one small file.
+        // Old parts are forgotten only here: a remembered run costs one small file.
         state.forget_old_parts()?;
         let open: Vec<_> =
             state.parts.values().filter(|part| !part.ended).map(|part| part.segment_key(0)).collect();

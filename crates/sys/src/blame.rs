@@ -9,7 +9,7 @@ impl Error {
         match self {
             // The error number decides, because `io::ErrorKind` has no kind of its own for EPERM on every call.
             Self::Call { .. } if self.is_permission() => Blame::Rights,
-            Self::Call { source, .. } => Blame::from_io(source),
+            Self::Call { source, .. } | Self::UnknownOwner { source } => Blame::from_io(source),
             Self::Busy { .. } => Blame::Busy,
             Self::Missing { .. } => Blame::World,
             Self::Unsupported(feature) => feature.blame(),

@@ -182,7 +182,7 @@ pub enum LiveRunOutcome {
     Repeated,
 }
 
-/// Attempts to load a program after its loading was interrupted.
+/// Maximum number of further attempts after a signal has interrupted the loading of a program.
 const MAX_LOAD_ATTEMPTS: u32 = 20;
 
 impl BpfProgram {

@@ -13,12 +13,12 @@ pub enum Error {
         source: std::io::Error,
         remedy: Option<&'static str>,
     },
-    /// There is no interface or namespace of that name.
-    #[error("no {what} named `{name}`; {remedy}")]
+    /// There is no interface or namespace of that name, or no interface with that number.
+    #[error("{}; {remedy}", describe_missing(what, name))]
     Missing {
         /// Interface or network namespace.
         what: &'static str,
-        /// The name that was given.
+        /// The name that was given; for a number, `number 5`.
         name: String,
         /// Command that lists the existing ones.
         remedy: &'static str,
@@ -30,6 +30,11 @@ pub enum Error {
         /// Its process number, when it is visible from here.
         holder: Option<i32>,
     },
+    /// The kernel has no way to find the user of a connection.
+    #[error(
+        "cannot find the user of a local connection: neither SOCK_DIAG nor /proc/net/tcp shows it: {source}"
+    )]
+    UnknownOwner { source: std::io::Error },
     /// The kernel or driver lacks it.
     #[error(transparent)]
     Unsupported(#[from] UnsupportedFeature),
@@ -73,6 +78,14 @@ impl Error {
     }
 }
 
+// No interface has a blank in its name, so `number 5` can only be the number of an interface.
+fn describe_missing(what: &str, name: &str) -> String {
+    match name.strip_prefix("number ").filter(|_| what == "interface") {
+        Some(number) => format!("no interface has the number {number}"),
+        None => format!("no {what} named `{name}`"),
+    }
+}
+
 /// Drops the result of a request that may fail without harm; a comment at the call says why.
 pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
 
@@ -101,6 +114,16 @@ mod tests {
     fn rights_remedy_is_not_offered_for_other_errors() {
         let error = Error::from_call("socket", "eth1", std::io::Error::from_raw_os_error(libc::ENODEV));
         assert!(!error.with_rights("run as root").to_string().contains("run as root"));
+    }
+
+    #[test]
+    fn missing_interface_is_described_by_name_or_number() {
+        let missing = |name: &str| {
+            Error::Missing { what: "interface", name: name.into(), remedy: "`ip link` lists the interfaces" }
+                .to_string()
+        };
+        assert_eq!(missing("eth9"), "no interface named `eth9`; `ip link` lists the interfaces");
+        assert_eq!(missing("number 5"), "no interface has the number 5; `ip link` lists the interfaces");
     }
 
     #[test]

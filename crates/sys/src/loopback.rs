@@ -40,8 +40,8 @@ impl OpenLoopback {
         let failed =
             |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
-        // This comes before the first change: if the process is killed from now on, a record is left from
-        // which to restore.
+        // The record is written before the first change: if the process is killed from now on, the record is
+        // left and has the old settings.
         if record.read_recorded().is_none() {
             record.write_recorded(&read_settings(netns)?)?;
         }

@@ -56,8 +56,7 @@ impl ConnectionOwners {
                 return Ok(owners);
             }
         }
-        let nothing = std::io::Error::from(std::io::ErrorKind::Unsupported);
-        Err(Error::from_call("SOCK_DIAG and /proc/net/tcp", "a connection to itself", nothing))
+        Err(Error::UnknownOwner { source: std::io::ErrorKind::Unsupported.into() })
     }
 
     /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this

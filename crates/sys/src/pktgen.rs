@@ -65,7 +65,7 @@ impl Pktgen {
         let threads = netns.run_in(thread_names)??;
         let lock = NameLock::take_name(&netns, "packetrig/pktgen", &object_name(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
-        // This happens under the lock: no other packetrig can add devices after this look.
+        // The check holds the lock: no other packetrig can add devices after it.
         for thread in &pktgen.threads {
             if has_devices(&pktgen.in_namespace(thread, read_file)?) {
                 return Err(devices_in_use_error(&pktgen.netns));

@@ -78,7 +78,7 @@ impl Sandbox {
         class: ThreadClass,
         user: Option<ProcessUser>,
     ) -> Result<ActiveProtections, Error> {
-        // This comes first: the filter does not allow the calls that drop rights.
+        // Rights are dropped first: the filter does not allow the calls for that.
         every_thread::drop_rights(self.kept, user)?;
         let filter = seccomp::install_filter(class, seccomp::FilteredThreads::EveryThread)?;
         Ok(ActiveProtections::read_process(self.landlock, filter))

@@ -12,7 +12,7 @@ pub struct FrameSize(u32);
 impl FrameSize {
     /// Bytes of the frame check sequence.
     pub const FCS: u32 = 4;
-    /// Preamble, start delimiter and minimum gap: the time of a frame on the line beyond its own bytes.
+    /// Preamble, start delimiter and minimum gap: bytes that a frame takes on the line in addition to its own.
     // IEEE 802.3: 7 bytes of preamble, 1 of start delimiter, and a gap of at least 12.
     pub const LAYER1_OVERHEAD_BYTES: u32 = 20;
     /// The smallest legal Ethernet frame.

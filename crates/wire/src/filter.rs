@@ -91,7 +91,7 @@ impl FilterBase {
             Self::Frame => Some(0),
             Self::Vlan => is_tag(frame, ETHERTYPE_OFFSET).then_some(ETHERTYPE_OFFSET + 2),
             Self::Ipv4 | Self::Ipv6 => {
-                // Bounded, because the compiled filter writes this loop out.
+                // The loop is bounded, because the compiled filter writes it out.
                 let tags = (0..MAX_TAGS).take_while(|tag| is_tag(frame, ETHERTYPE_OFFSET + 4 * tag)).count();
                 let at = ETHERTYPE_OFFSET + 4 * tags;
                 (word_at(frame, at)? == self.ether_type()).then_some(at + 2)

@@ -126,7 +126,7 @@ impl SizePattern {
     pub fn max_size(&self) -> FrameSize {
         match self {
             Self::Fixed(size) | Self::Random { max: size, .. } => *size,
-            // Not `end`: the last step may fall short of it.
+            // `end` is not used: the last step may fall short of it.
             Self::Increment { .. } => self.size_at(self.step_count() - 1),
             Self::Weighted(mix) => mix.shares().map(|(size, _)| size).max().unwrap_or(FrameSize::MIN),
         }

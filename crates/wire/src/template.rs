@@ -233,7 +233,7 @@ impl FrameTemplate {
         }
         // A device may pad a short frame to the minimum length. Other bytes behind the tag were added on the way.
         let padded = frame.len() > found.end && frame.len() != PADDED_FRAME_BYTES;
-        // With other headers before it, the fields are elsewhere and cannot be compared.
+        // With other headers before the payload, the fields are elsewhere and cannot be compared.
         if start != self.header_len || padded {
             return FrameComparison::Altered;
         }

@@ -1,7 +1,7 @@
 //! Debian's kernel and the modules a guest needs: from this machine if it has one, or unpacked in the user's cache.
 //!
 //! The package is not installed: it is downloaded and unpacked there, once. Invariant: the modules of a
-//! [`Kernel`] are in an order in which they can be loaded.
+//! [`GuestKernel`] are in an order in which they can be loaded.
 
 use super::MissingGuestFile;
 use anyhow::{Context, Result, ensure};

@@ -56,7 +56,8 @@ fn receive_until_stopped(
             // A flood would never end. If the socket cannot be shut down, DRAIN_NS still limits the reading.
             drop(receiver.stop_intake());
         }
-        // After the end it does not wait any more: the first empty read below then means that the socket is drained.
+        // After the end the loop does not wait any more: the first empty read below then means that the socket
+        // is drained.
         let wait = if is_over { Duration::ZERO } else { DATAGRAM_WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         // A block carries one time of arrival, so every wait begins a new one.
@@ -122,7 +123,8 @@ impl DatagramBatch<'_> {
 
     fn send_block(&mut self) {
         let messages = std::mem::replace(&mut self.messages, MessageBlock::new());
-        // This comes before the decoding thread, for which the caller may have to wait.
+        // The relays get the block before the decoding thread, because the caller may have to wait for that
+        // thread.
         self.outlets.relays.iter().for_each(|relay| relay.offer_block(&messages));
         self.is_heard &= messages.send_to_decoder(&self.outlets.queue);
     }

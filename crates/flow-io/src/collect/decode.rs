@@ -212,11 +212,12 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let Self { collector, gather, pending, .. } = self;
         collector.expire_old(now_ns);
         gather.advance_to(now_ns, &mut |exporter, record| pending.keep_record(exporter, record, None));
-        // Handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
+        // The records are handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
         pending.hand_over();
         // The snapshot is made after the hand-over, so that its counts include the records that the outlet has.
         let snapshot = self.snapshot_state();
-        // This is called before the lock is taken, so that readers of the ledger never wait for an outlet.
+        // The outlet's tick comes before the lock is taken, so that readers of the ledger never wait for an
+        // outlet.
         self.pending.outlet.on_tick(&snapshot.exporters);
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         // The next tick is due after TICK_SHARE times the duration of this one: copying the counters of very

@@ -48,7 +48,7 @@ fn read_and_count(
         FileReadOutcome::Stopped => counters.stopped.store(true, Ordering::Relaxed),
         FileReadOutcome::Failed => counters.failed.store(true, Ordering::Relaxed),
     }
-    // This fails only if the decoding thread has ended: then no session is left to close.
+    // The send fails only if the decoding thread has ended: then no session is left to close.
     drop(queue.send(IntakeItem::Closed(source)));
 }
 

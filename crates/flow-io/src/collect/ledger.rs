@@ -139,7 +139,7 @@ impl GroupLedger {
         [
             ("records_total", "records that arrived", counts.records),
             ("repeated_records_total", "records without a new part", counts.repeated),
-            ("overlapping_records_total", "records with a new part", counts.overlapping),
+            ("overlapping_records_total", "records that were new in part", counts.overlapping),
             ("packets_total", "packets, each once", counts.packets),
             ("known_packets_total", "packets that another record had reported", counts.known_packets),
             (

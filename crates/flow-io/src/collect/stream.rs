@@ -84,8 +84,8 @@ impl ConnectionContext {
 fn accept_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>) {
     let mut peers = Vec::new();
     loop {
-        // Asked before accepting: a connection that came before the end is still accepted. The loop ends only when
-        // the backlog was empty after the end.
+        // The end is checked before accepting: a connection that came before the end is still accepted. The loop
+        // ends only when the backlog was empty after the end.
         let is_over = context.shared.is_over();
         peers.retain(|peer: &ExporterPeer| !peer.thread.is_finished());
         match listener.accept() {
@@ -155,10 +155,10 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     if let Some(counter) = counter {
         add_to_counter(counter, 1);
     }
-    // The listener still holds the socket, so dropping it here would not close it. This fails only if the
-    // peer has closed already.
+    // The listener still holds the socket, so dropping it here would not close it. The shutdown fails only if
+    // the peer has closed already.
     drop(peer.stream.shutdown(Shutdown::Both));
-    // This fails only if the decoding thread has ended: then no session is left to close.
+    // The send fails only if the decoding thread has ended: then no session is left to close.
     drop(context.queue.send(IntakeItem::Closed(source)));
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }

@@ -1,7 +1,8 @@
 //! The deadline at which the thread of a target gives up its remaining records at the end.
 //!
-//! After the last batch was offered, it continues as long as its target takes data, and for a while after that: the linger time, or as
-//! long as [`BackpressurePolicy`] allows. It does not wait a second time for a target that was given up.
+//! After the last batch was offered, the thread continues as long as its target takes data, and for some time
+//! after that: the linger time, or as long as [`BackpressurePolicy`] allows. The thread does not wait a second
+//! time for a target that was given up.
 
 use crate::backpressure::{BackpressurePolicy, OutputProgress};
 use packetrig_sys::clock;

@@ -230,7 +230,8 @@ impl WorkerOutbox {
     /// Offers incomplete batches, and then publishes the worker's progress.
     pub fn report_progress(&mut self, progress: WorkerProgress) {
         self.flush_batches();
-        // Published after the offers: the watermark may pass records only once they are in the accounts.
+        // The progress is published after the offers: the watermark may pass records only once they are in the
+        // accounts.
         self.progress.lock_progress()[self.number] = progress;
     }
 

@@ -1,7 +1,8 @@
 //! The time of a capture file, derived from the times of its packets.
 //!
-//! It is the later of the minimum times of the last two groups of packets. A single packet with a wrong time,
-//! too early or too late, does not move it; if the whole capture goes back in time, the clock follows.
+//! The time is the later of the minimum times of the last two groups of packets. A single packet with a wrong
+//! time, too early or too late, does not move this time; if the whole capture goes back in time, the clock
+//! follows.
 
 /// Packets of a group.
 const PACKETS_PER_GROUP: u32 = 32;

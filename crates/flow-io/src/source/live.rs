@@ -256,7 +256,7 @@ impl PacketSource for LiveSource {
         if given > 0 {
             return Ok(TakeOutcome::Some);
         }
-        // This is asked only after an empty read: until then the ring may hold more.
+        // The end is checked only after an empty read: until then the ring may hold more.
         Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 

@@ -158,8 +158,8 @@ impl CaptureReader {
                     self.open_next()?;
                 }
             }
-            // While a file continues, a single wrong time must not move the clock. After the last packet
-            // there is nothing to wait for, so the latest time ends all earlier flows.
+            // While a file continues, a single wrong time must not move the clock. After the last file there is
+            // nothing to wait for, so the latest time ends all earlier flows.
             block.until_ns =
                 if self.open.is_some() { self.clock.capture_time_ns() } else { self.clock.latest_ns() };
             if block.foreign.packets > 0 || block.places.iter().any(|places| !places.is_empty()) {

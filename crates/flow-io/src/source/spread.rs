@@ -51,8 +51,8 @@ pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u6
     mix_symmetric(fold_address(source), fold_address(destination))
 }
 
-// This must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares of
-// the same traffic.
+// This function must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares
+// of the same traffic.
 fn fold_address(address: [u8; 16]) -> u64 {
     if address[..12] == IPV4_MAPPED_PREFIX {
         return u64::from(u32::from_be_bytes([address[12], address[13], address[14], address[15]]));

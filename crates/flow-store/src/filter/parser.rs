@@ -128,8 +128,7 @@ impl FilterSubject {
         if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
     }
 
-    /// Returns the expression that selects one of its values; if negated, the expression that none of them
-    /// is in the set.
+    /// Returns the expression that one of the operands is in the set; if negated, that none of them is.
     fn expression_of_values(&self, wanted: WantedValues) -> FilterExpression {
         let found = self.expression_of_test(&ValueTest::Values(wanted.set));
         if wanted.is_negated { found.to_negated() } else { found }

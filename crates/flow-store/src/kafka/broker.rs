@@ -184,7 +184,8 @@ impl KafkaBroker {
         // The length comes from the peer: it is checked before memory is allocated for it.
         let length = u32::from_be_bytes(head) as usize;
         if length > MAX_ANSWER_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {length} bytes")));
+            let why = format!("the answer has {length} bytes, more than the limit of {MAX_ANSWER_BYTES}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let mut answer = vec![0; length];
         self.stream.read_exact(&mut answer)?;

@@ -68,7 +68,7 @@ pub struct CompareAnswer {
     pub lengths_ns: [u64; 2],
     /// Groups of each kind, including groups that are not shown.
     pub kinds: BTreeMap<ChangeKind, u64>,
-    /// There are more groups than candidates: `kinds` has only the kinds of the candidates.
+    /// True if there are more groups than candidates: then `kinds` has only the kinds of the candidates.
     pub has_other_groups: bool,
     /// Changes below this rate may be missing, because not all groups could be compared.
     pub uncompared_rate: Option<f64>,
@@ -214,8 +214,8 @@ impl CompareAnswer {
         // Of equal changes, the one with the smaller key comes first.
         changed.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         changed.truncate(question.most);
-        // All shown changes are larger than those of the groups that were not compared, so no
-        // larger change is missing.
+        // If the list is full and its smallest change is at least the largest uncompared rate, no larger change
+        // can be missing: the remark is dropped.
         let smallest = changed.last().map_or(0.0, |(change, ..)| *change);
         let is_full = changed.len() == question.most;
         self.uncompared_rate = self.uncompared_rate.filter(|rate| !is_full || smallest < *rate);

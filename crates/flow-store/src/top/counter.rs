@@ -51,7 +51,7 @@ pub(super) struct ScanCounter<'a> {
     /// The groups of this scan.
     range: HashRange,
     table: GroupTable,
-    /// Bounds of all groups, from the moment when the table became full in the first scan.
+    /// Upper bounds of the sums of all groups. Present once the table was full in the first scan.
     sketch: Option<GroupSketch>,
     is_first_scan: bool,
     promising: Option<PromisingGroups>,
@@ -117,7 +117,7 @@ impl ScanCounter<'_> {
         if let (Some(sketch), Some(others)) = (&mut self.sketch, &other.sketch) {
             sketch.merge_sketch(others);
         }
-        // Both sides have every record of the groups in the intersection of their ranges.
+        // Both counters have every record of their threads for the groups in both ranges.
         let range = if other.range.last < self.range.last { other.range } else { self.range };
         self.narrow_range(range);
         for (hash, key, has) in other.table.groups().filter(|(hash, ..)| range.contains(*hash)) {

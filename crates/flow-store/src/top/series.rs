@@ -54,7 +54,8 @@ pub fn top_series(
     let listed = ListedGroups { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
     let ListedSums { sums: mut series, scanned } = series_of_groups(&listed, steps)?;
     counted.has_changed |= scanned != counted.total;
-    // Flows last beyond their starts: the steps behind the last start are empty.
+    // A record counts in the step of its start, so the steps after the last start are empty, although flows last
+    // longer.
     let used = series.iter().filter_map(|sums| sums.iter().rposition(|sum| *sum != GroupTotals::default()));
     let used = used.max().map_or(0, |last| last + 1);
     for sums in &mut series {

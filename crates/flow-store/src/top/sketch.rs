@@ -54,7 +54,7 @@ impl GroupSketch {
     )]
     pub(super) fn estimate_groups(&self) -> u64 {
         let marked: u64 = self.marks.iter().map(|word| u64::from(word.count_ones())).sum();
-        // At least one: the logarithm of zero is infinite.
+        // The number is at least one: the logarithm of zero is infinite.
         let unmarked = (SKETCH_MARKS as u64 - marked).max(1);
         let estimate = -(SKETCH_MARKS as f64) * (unmarked as f64 / SKETCH_MARKS as f64).ln();
         estimate.round() as u64

@@ -75,7 +75,7 @@ impl CollectorOptions {
         (self.exporter_limit() / 4).max(1)
     }
 
-    /// Memory that sessions may hold: the whole memory less the table and the forgotten exporters.
+    /// Memory that sessions may hold: the whole memory less the table and the ended exporters.
     fn session_memory_limit(&self) -> usize {
         self.memory.saturating_sub(self.exporter_limit() * entry_memory() + self.ended_memory_limit())
     }
@@ -377,7 +377,7 @@ impl FlowCollector {
         self.table.get(exporter)?.session.sequence.sequence_numbers()
     }
 
-    /// The forgotten exporters, in the same way; their ports are 0.
+    /// The ended exporters, in the same way; their ports are 0.
     pub fn ended_exporters(
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {

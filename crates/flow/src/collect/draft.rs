@@ -321,7 +321,7 @@ impl MessageTime {
         let sent_ms = self.sent_ns / 1_000_000;
         let now_ms = match (self.uptime_ms, self.boot_ms) {
             (Some(now), _) => now,
-            // Cut to 32 bits like the uptimes in records, so that the difference below wraps in the same way.
+            // The time is cut to 32 bits like the uptimes in records, so that the difference below wraps alike.
             (None, Some(boot)) => low_u32(sent_ms.wrapping_sub(boot)),
             (None, None) => return None,
         };

@@ -107,7 +107,7 @@ impl ExportSession {
     ) -> Result<(), MalformedMessage> {
         self.counts.messages += 1;
         self.counts.message_bytes += message.len() as u64;
-        // This comes before the message is read: an expired template must not decode its data.
+        // Templates expire before the message is read: an expired template must not decode its data.
         self.expire_old(now_ns);
         let result = match self.protocol {
             ExportProtocol::Ipfix => ipfix::decode_message(self, message, now_ns, out),
@@ -125,7 +125,7 @@ impl ExportSession {
 
     /// Forgets state that is too old. Returns whether it looked: it looks once a second.
     pub fn expire_old(&mut self, now_ns: u64) -> bool {
-        // This runs for every message, but for timeouts of minutes a check once a second is enough.
+        // Every message calls this function, but for timeouts of minutes a check once a second is enough.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
             return false;
         }

@@ -139,7 +139,7 @@ impl WaitingSets {
         Some(ready)
     }
 
-    /// Sets the number up to which messages have been read.
+    /// Sets the number up to which a message was read.
     pub(super) fn set_end(&mut self, message: u64, end: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = end;

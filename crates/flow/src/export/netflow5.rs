@@ -190,7 +190,8 @@ impl NetflowFiveMessage {
         header[2..4].copy_from_slice(&self.lines.to_be_bytes());
         header[4..8].copy_from_slice(&up_ms.to_be_bytes());
         header[8..12].copy_from_slice(&low_u32(at_ms / 1000).to_be_bytes());
-        // Cut to the millisecond, like the uptime: else every message would give readers another beginning.
+        // The time is cut to the millisecond, like the uptime: otherwise collectors would compute another start
+        // time of the exporter from each message.
         header[12..16].copy_from_slice(&low_u32(at_ms % 1000 * NANOS_PER_MS).to_be_bytes());
         header[16..20].copy_from_slice(&self.sequence.to_be_bytes());
         header[20..22].copy_from_slice(&self.engine.to_be_bytes());

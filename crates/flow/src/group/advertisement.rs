@@ -50,7 +50,8 @@ pub struct Advertisement {
     pub seen_none_ago: Nanos,
     /// See [`MeterCoverage`](super::MeterCoverage).
     pub seen_since_ns: u64,
-    /// Records exported from this time up to the watermark are whole. [`NO_WHOLE_RECORD`](super::NEVER_WHOLE): none are.
+    /// Records exported from this time up to the watermark are complete.
+    /// [`NO_WHOLE_RECORD`](super::NO_WHOLE_RECORD): none are.
     pub whole_from_ns: u64,
     /// Time until its next advertisement.
     pub interval: Nanos,

@@ -101,8 +101,8 @@ impl GroupElection {
         self.can_export && !self.is_blind()
     }
 
-    /// Returns whether packets arrived at another member and not at this one, if the coverage does not show
-    /// this yet or if nothing has arrived since.
+    /// Returns whether packets arrived at another member and not at this one, and the coverage does not show
+    /// this yet or no packet has arrived since.
     pub const fn is_blind(&self) -> bool {
         self.copies.is_blind()
     }
@@ -156,8 +156,8 @@ impl GroupElection {
         if has_lost {
             self.copies.on_loss_noted();
         }
-        // Only a loss of packets, or the end of a loss, begins a new span: other changes do
-        // not concern exported records.
+        // A new span begins only at a loss of packets, or if no exported record was complete before: other
+        // changes do not concern exported records.
         if self.role.is_active()
             && self.coverage != coverage
             && (has_lost || self.exported.whole_from_ns == NO_WHOLE_RECORD)
@@ -211,7 +211,7 @@ impl GroupElection {
         if !advertisement.is_valid() {
             return AdvertisementOutcome::Invalid;
         }
-        // Read first, because the table replaces it.
+        // The earlier advertisement is read first, because the table replaces it.
         let before = self.peers.latest_advertisement(advertisement.meter);
         let outcome = self.peers.on_advertisement(advertisement, &self.options, now);
         if outcome == AdvertisementOutcome::Accepted {

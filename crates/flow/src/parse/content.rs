@@ -1,7 +1,7 @@
 //! Hash of a packet's content: meters that see copies of a packet recognise it by this hash.
 //!
-//! It covers content that copying does not change and that all sources see: the identification of IPv4, and
-//! up to twelve bytes after the ports. For TCP these are the sequence and acknowledgement numbers, for UDP
+//! The hash covers content that copying does not change and that all sources see: the identification of IPv4,
+//! and up to twelve bytes after the ports. For TCP these are the sequence and acknowledgement numbers, for UDP
 //! the checksum and the first bytes of data. `bpf/meter.bpf.c` in `sys` computes the same number.
 
 use crate::packet::protocol::TCP;

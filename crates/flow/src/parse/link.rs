@@ -210,8 +210,8 @@ fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
     match first >> 4 {
         4 if is_ipv4(*bytes) => Ok(LinkNext::Type(IPV4)),
         6 if is_ipv6(*bytes) => Ok(LinkNext::Type(IPV6)),
-        // A tagged frame looks like Ethernet even from its fifth byte on. So this check comes before the
-        // control word, which would skip four bytes.
+        // A tagged frame looks like Ethernet even from its fifth byte on. So this check comes before the one for
+        // a control word, which skips four bytes.
         _ if is_ethernet(*bytes) => Ok(LinkNext::Ethernet),
         // RFC 4385 section 3: a control word begins with four zero bits, so that it does not look like IP.
         0 => {

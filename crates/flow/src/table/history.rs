@@ -124,8 +124,8 @@ impl FlowHistories {
 
     /// Begins a flow in a slot with a packet.
     pub(super) fn begin_flow(&mut self, slot: usize, at_ns: u64) {
-        // Until one idle timeout after a gap, a packet may belong to a flow that was already running. The
-        // first packet of such a flow is unknown: no meter saw the silence before it.
+        // Until one idle timeout after a gap, a packet may belong to a flow that was already running. The first
+        // packet of such a flow is unknown: this meter did not see the silence before it.
         let is_strange = self.unsure_ns > 0 && at_ns < self.unsure_ns.saturating_add(self.idle);
         self.strange += usize::from(is_strange);
         self.slots[slot] = SlotHistory {
@@ -172,7 +172,7 @@ impl FlowHistories {
         }
     }
 
-    /// Returns the number of flows without a landmark that other meters may know.
+    /// Returns the number of flows that other meters may not recognise yet by a landmark.
     pub(super) const fn strange_flows(&self) -> usize {
         self.strange
     }

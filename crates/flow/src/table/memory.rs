@@ -5,7 +5,7 @@ use super::hints::MemoryHints;
 /// Room for `count` values, on large pages where possible. The kernel provides a page when it is touched first.
 pub(super) fn reserve_values<H: MemoryHints, T>(count: usize) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
-    // This is requested before the first touch, because the first touch decides the size of pages.
+    // Large pages are requested before the first touch, because that touch decides the size of pages.
     H::large_pages(memory.spare_capacity_mut());
     memory
 }

@@ -84,7 +84,7 @@ fn draw_zone(svg: &mut Markup, name: &str, zone: LedgerSide, [x, y, width, heigh
     );
 }
 
-/// True if no frames are known to be lost or added between two stations.
+/// True if the count of frames is unknown at one of the two stations.
 fn is_unknown(from: &LedgerStage, to: &LedgerStage) -> bool {
     from.frames.is_none() || to.frames.is_none()
 }

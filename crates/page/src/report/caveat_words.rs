@@ -37,7 +37,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
         CaveatKind::NearLimit => {
             "The load is within 10 % of the limit of this rig, so the rig itself may have lost frames."
         }
-        CaveatKind::NothingMeasured => "No frame arrived, or the run had no stream.",
+        CaveatKind::NothingMeasured => "No frame arrived, or no stream ran.",
         CaveatKind::StoodStill => {
             "The program or its virtual machine was paused: times around the pause are not valid."
         }
@@ -82,7 +82,7 @@ pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
         CaveatKind::CameLate => "You need not do anything; its results are now in this report.",
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
-        CaveatKind::PortFailed => "Find the program that deleted or moved the interface, and run again.",
+        CaveatKind::PortFailed => "Find out what deleted or moved the interface, and run again.",
         CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
         CaveatKind::BegunAgain => {
             "You need not do anything. If this happens often, the nodes or the network between them are \

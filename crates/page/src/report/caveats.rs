@@ -1,7 +1,9 @@
 //! Doubts of a run, each with its meaning and a remedy.
 
 use super::caveat_words::{caveat_meaning, caveat_remedy};
-use super::elements::{Cell, Sign, number_column, prose_column, tabulate_rows, word_column};
+use super::elements::{
+    Cell, Sign, describe_rest_in_json, number_column, prose_column, tabulate_rows, word_column,
+};
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
 
@@ -38,8 +40,7 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
     let rows: Vec<Vec<Cell>> = groups.iter().take(MAX_ROWS).map(CaveatGroup::to_row).collect();
     tabulate_rows(page, "Caveats", None, &headings, &rows);
     if groups.len() > MAX_ROWS {
-        let more = groups.len() - MAX_ROWS;
-        page.add_element("p", &[("class", "muted")], &format!("{more} more are in report.json."));
+        page.add_element("p", &[("class", "muted")], &describe_rest_in_json(groups.len() - MAX_ROWS));
     }
 }
 

@@ -181,6 +181,11 @@ fn write_table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
     page.close_element("tr");
 }
 
+/// Says how many entries a list leaves out.
+pub(super) fn describe_rest_in_json(count: usize) -> String {
+    format!("{count} more {} in report.json.", if count == 1 { "is" } else { "are" })
+}
+
 /// Writes the sign of a value that is not known.
 pub(super) fn write_absent_value(page: &mut Markup) {
     page.open_element("span", &[("class", "absent")]).add_element("span", &[("aria-hidden", "true")], "–");

@@ -128,7 +128,7 @@ fn write_hidden_row_count(page: &mut Markup, count: usize, file: &str) {
     if count > MAX_ROWS {
         page.open_element("p", &[("class", "muted")])
             .add_value(count - MAX_ROWS)
-            .add_text(" more are in ")
+            .add_text(if count - MAX_ROWS == 1 { " more is in " } else { " more are in " })
             .add_text(file)
             .add_text(".")
             .close_element("p");

@@ -1,8 +1,8 @@
 //! The verdict of a run with its reasons, and each criterion with the measured values.
 
 use super::elements::{
-    Cell, Figure, Sign, number_column, prose_column, tabulate_rows, word_column, write_figure_list,
-    write_verdict_sign,
+    Cell, Figure, Sign, describe_rest_in_json, number_column, prose_column, tabulate_rows, word_column,
+    write_figure_list, write_verdict_sign,
 };
 use super::probes;
 use crate::markup::Markup;
@@ -199,11 +199,7 @@ fn write_subjects(page: &mut Markup, line: &CriterionLine) {
     // If every subject meets the criterion, the line shows only the first subject as an example.
     let deciding = (line.failed + line.unknown).max(1);
     if deciding > named {
-        page.add_element(
-            "p",
-            &[("class", "muted")],
-            &format!("{} more are in report.json.", deciding - named),
-        );
+        page.add_element("p", &[("class", "muted")], &describe_rest_in_json(deciding - named));
     }
     page.close_element("details");
 }

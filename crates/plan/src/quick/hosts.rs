@@ -104,7 +104,8 @@ impl QuickHosts {
             both_ways,
         };
         check_next_hop(&hosts.sender, &hosts.receiver, "--gateway")?;
-        // In one direction, the receiver only answers questions for its address, and for that it needs no route.
+        // If traffic goes in one direction only, the receiver only answers questions for its address. For that
+        // it needs no route.
         if both_ways {
             check_next_hop(&hosts.receiver, &hosts.sender, "--rx-gateway")?;
         }
@@ -141,8 +142,8 @@ fn default_host_addresses(ipv6: bool, has_router: bool) -> [HostAddress; 2] {
     })
 }
 
-/// Refuses hosts if one of them cannot send to the other, or not as the flags say. `flag` names the
-/// flag of its gateway.
+/// Refuses two hosts if `from` cannot send to `to`, or not as the flags say. `flag` is the name of the flag for
+/// the gateway of `from`.
 fn check_next_hop(from: &DeviceAddress, to: &DeviceAddress, flag: &str) -> Result<(), String> {
     let network = HostAddress { ip: from.ip, prefix: from.prefix };
     let (name, other) = (&from.name, to.ip);

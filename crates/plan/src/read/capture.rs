@@ -89,7 +89,7 @@ fn capture_ports(
         }
         members.push(port);
     }
-    // After the loop: a port that one capture names twice gets no error here.
+    // The ports are entered after the loop: a port that one capture names twice gets no error here.
     for port in &members {
         captured.entry(*port).or_insert_with(|| name.to_owned());
     }

@@ -132,7 +132,7 @@ fn read_lines(
     if from.is_empty() || to.is_empty() {
         object.item.add_error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
     }
-    // Counted before the lines are made, so that two long lists cannot fill the memory.
+    // The pairs are counted before the lines are made, so that two long lists cannot fill the memory.
     if from.len().saturating_mul(to.len()) > MAX_LINES {
         object.item.add_error(format!(
             "{} x {} pairs are too many; at most {MAX_LINES} are possible",

@@ -33,7 +33,8 @@ pub(super) fn run_ping(
         .iter()
         .map(|target| asking::find_permitted_path(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
-    // Named, and not `_`: the settings of the loopback interface are needed until the end of this function.
+    // The variable has a name, and is not `_`: the settings of the loopback interface are needed until the end
+    // of this function.
     let _loopback = asking::open_loopback(&ways)?;
     let port = AnswerPort::reserve_own_port(arguments, &ways)?;
     let mut listeners = asking::open_listeners(&ways, port.number())?;

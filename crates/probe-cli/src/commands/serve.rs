@@ -35,7 +35,7 @@ pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
     // There is no token: the kernel attaches the user's number to the connection.
     check_allowed_users(&users, overflow_user(), None)?;
-    // This comes before the sandbox: Landlock has rules only for existing directories.
+    // The socket's directory is made before the sandbox: Landlock has rules only for existing directories.
     let socket = prepare_socket(arguments)?;
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments, &socket))?;
     let permit = bounds::read_permit(&arguments.bounds)?;

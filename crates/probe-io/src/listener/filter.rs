@@ -37,13 +37,13 @@ const DROP_INSTRUCTION: ClassicInsn = make_insn(RETURN, 0);
 pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     // A loaded half word has sixteen bits, so it never equals the number that means "no port".
     let port = wanted.port.map_or(u32::MAX, u32::from);
-    // These instructions stand before `PASS, DROP`: they jump to the first if the port is ours.
+    // The jump stands before `PASS_INSTRUCTION, DROP_INSTRUCTION`: it leads to the first if the port is ours.
     compile_addresses(&wanted.addresses, jump_if_equal(port, 0, 1))
 }
 
 /// Passes ICMP, TCP and UDP to all ports of each address.
 pub(super) fn compile_all_ports(wanted: &PacketsToAllPorts) -> Vec<ClassicInsn> {
-    // Both ways of the jump lead to PASS, so every port is ours.
+    // Both ways of the jump lead to `PASS_INSTRUCTION`, so every port is ours.
     compile_addresses(&wanted.addresses, jump_if_equal(0, 0, 0))
 }
 

@@ -12,7 +12,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 use packetrig_units::Nanos;
 
-/// It takes at most this long, unless another thread gets the processor.
+/// A warm-up takes at most this long, unless another thread gets the processor.
 pub(super) const MAX_WARM_UP_TIME: Nanos = Nanos::from_micros(80);
 /// Frames at a time.
 const WARM_UP_FRAMES: usize = 3;

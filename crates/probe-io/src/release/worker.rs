@@ -77,7 +77,7 @@ impl ReleaseWorker {
         let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
             let mut pace = ReleasePace::prepare_thread(&options, warm)?;
-            // This fails only if `start_thread` has already given up; the loop below then ends at once.
+            // The send fails only if `start_thread` has already given up; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
             drop(ready.send(remarks));
             for mut job in orders {
@@ -143,7 +143,8 @@ impl ReleasePipeline for ReleaseWorker {
 
     fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         let Ok((mut job, result)) = self.done.recv() else { return Err(self.join_thread()) };
-        // This is done after an error, too: the frames that left before it have their stamps.
+        // The departures are returned after an error, too: the frames that left before the error have their
+        // stamps.
         gone.append(&mut job.gone);
         self.idle.push(job);
         result

@@ -103,7 +103,7 @@ impl ClientAdmission<'_> {
             );
             return self.refuse_connection(stream, ProtocolErrorCode::NotAllowed, text);
         };
-        // Counted for each user, so that one user's waiting connections do not keep others out.
+        // Waiting connections are counted for each user, so that those of one user do not keep other users out.
         let of_user = self.waiting.iter().filter(|waiting| waiting.peer.user == peer.user).count();
         if of_user >= MAX_WAITING_OF_USER {
             let text = "programs of this user connect too often; keep one connection open".to_owned();
@@ -125,7 +125,7 @@ impl ClientAdmission<'_> {
         self.refused.retain(RefusedConnection::is_open);
         // Otherwise the list would grow with every connection that there ever was.
         self.threads.retain(|thread| !thread.is_finished());
-        // Taken out first: those that must wait on are put back in order.
+        // All connections are taken out first: those that must still wait are put back in order.
         for waiting in std::mem::take(&mut self.waiting) {
             // A client that has gone in the meantime costs no thread.
             if !waiting.stream.wait_without_reading(false, 0).unwrap_or(false) {

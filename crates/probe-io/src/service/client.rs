@@ -163,7 +163,7 @@ impl ClientSession<'_> {
     /// Sets the filter of answers, and acknowledges when the listener is open, so that the client misses no answer.
     fn set_filter(&self, id: u64, filter: Option<AnswerFilter>) {
         let is_off = filter.is_none();
-        // This is set before the listener opens: an answer that comes at once is not missed.
+        // The filter is set before the listener opens: an answer that comes at once is not missed.
         self.client.lock_state().filter = filter;
         if is_off || self.wait_for_listener() {
             self.client.send_message(&ServiceMessage::Listening { id });

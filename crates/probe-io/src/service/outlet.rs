@@ -121,7 +121,8 @@ impl<'a> ServiceReleaseThread<'a> {
     fn schedule_trains(&mut self, mut trains: Vec<DueTrain>) {
         let now = now();
         self.calendar.forget_before(now);
-        // By rank: of two trains that clash, the first one here keeps its time.
+        // The trains are sorted by rank: if two trains want the same time, the one that comes first in this
+        // order gets it.
         trains.sort_by_key(|due| due.rank);
         for DueTrain { train, .. } in trains {
             if let Err(why) = self.schedule_train(&train, now) {

@@ -232,7 +232,7 @@ impl ServiceShared {
     /// Stops the intake of packets.
     pub(super) fn stop_intake(&self) {
         let state = self.lock_state();
-        // This happens under the lock: a train is either queued before the end, or refused. None is lost.
+        // The end is set under the lock: a train is either queued before the end, or refused. No train is lost.
         self.is_ending.store(true, Ordering::Relaxed);
         drop(state);
         self.changed.notify_all();

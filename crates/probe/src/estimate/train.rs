@@ -1,7 +1,8 @@
 //! Capacity from trains, for links so fast that a pair's distance is lost in the uncertainty of the stamps.
 //!
-//! The train whose first and last probe waited least was disturbed least (known as PBProbe). The rate at which it came out is the answer,
-//! if its two probes have waited least of all trains and other trains agree. Otherwise there is no answer.
+//! The train with the smallest sum of the waits of its first and last probe was disturbed least (PBProbe). Its
+//! rate is the answer, if each of the two waits is also nearly the smallest of all trains and enough other
+//! trains have nearly this rate. Otherwise there is no answer.
 //!
 //! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its ends, or the range says so. Its ends are
 //! uncertain by the stamps, and by what the path holds back and lets go at once.

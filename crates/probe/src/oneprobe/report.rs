@@ -25,7 +25,7 @@ pub struct DirectionCounts {
     /// Number of segments that were sent.
     pub sent: u64,
     pub lost: u64,
-    /// Pairs with both segments arrived in a known order.
+    /// Pairs whose segments both arrived, in a known order.
     pub ordered: u64,
     /// Pairs of these that arrived in changed order.
     pub reordered: u64,

@@ -82,7 +82,7 @@ impl TargetShares {
         let totals = self.totals.get(&client.user);
         let total = totals.and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
         let total = total.saturating_add(lengths.len() as u64);
-        // This is checked before any account is charged: a refusal must leave all accounts unchanged.
+        // Total and room are checked before any account is charged: a refusal must leave all accounts unchanged.
         if total > limits.most || !self.has_room(client, target.ip(), at) {
             return Err(BudgetExceeded::Most(limits));
         }
@@ -148,8 +148,8 @@ impl TargetShares {
         self.targets.retain(|target, shared| {
             shared.clients.retain(|_, share| share.is_active(now));
             let is_full = shared.budget.is_full(now);
-            // If the user of a share is gone, the share keeps the debt of the target, so that no other user
-            // pays for it.
+            // If a user is gone, the user's share stays until the target's budget is full again: otherwise other
+            // users would pay for its debt.
             shared.users.retain(|user, share| {
                 let is_kept = share.is_active(now) || !is_full;
                 if !is_kept && let Some(targets) = of_users.get_mut(user) {
@@ -185,7 +185,7 @@ impl SharedTarget {
         let key = (client.user, client.id);
         let own = budget_with_share(self.clients.get(&key), of_client);
         let (user_after, own_after) = (budget_after(&user, lengths, at), budget_after(&own, lengths, at));
-        // Beyond its own part, a train may only use bursts of which half stays for the other users.
+        // A train beyond its own part must leave half of the burst: of its user's share, or of the whole target.
         if user_after.is_err() {
             budget_after(&with_half_burst(&self.budget, limits), lengths, at)?;
         } else if own_after.is_err() {

@@ -14,8 +14,8 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum number of sessions in memory. Before it adds another one, it removes the sessions
-/// that were silent longest.
+/// Maximum number of sessions in memory. Before the reflector adds another one, it removes the sessions that
+/// were silent longest.
 const MAX_SESSIONS: usize = 4_096;
 /// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and every sender can use new addresses.
 const SESSIONS_FORGOTTEN_AT_ONCE: usize = MAX_SESSIONS / 8;

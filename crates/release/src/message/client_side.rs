@@ -278,7 +278,8 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     let mut packets = Vec::new();
     // `count` is an unchecked claim of the client: memory grows only with packets that have arrived.
     for packet in 0..count {
-        // Entered before the first field is read: a batch that ends too early is reported at the packet it lacks.
+        // The packet is entered before its first field is read: a batch that ends too early is reported at the
+        // packet that it lacks.
         fields.enter_packet(Some(packet));
         packets.push(read_packet(fields)?);
     }

@@ -54,7 +54,8 @@ const STREAM_COLUMNS: &[Column] = &[
         sent_cell(row, |sent| sent.unsent)
     })
     .on_terminal(Sending, 20, "unsent", 6),
-    // Always shown: without lateness, nobody can tell whether the sender or the network made the bursts.
+    // This column is always shown: without lateness, nobody can tell whether the sender or the network made the
+    // bursts.
     Column::new("late", Frames, "Frames that left more than 1 ms after they were due.", |row| {
         sent_cell(row, |sent| sent.late)
     })

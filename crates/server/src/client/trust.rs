@@ -27,7 +27,7 @@ impl CertificateTrust {
         address: &ApiAddress,
         has_token: bool,
     ) -> Result<Arc<ClientConfig>, ClientError> {
-        // Named here, because the program need not have installed a default provider.
+        // The provider is named here, because the program need not have installed a default one.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()

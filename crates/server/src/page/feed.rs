@@ -109,7 +109,7 @@ impl LiveFeed {
 
     fn has_ended(&self) -> bool {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
-        // This happens under the lock: a viewer that comes now is either counted here or starts a new task.
+        // The flag changes under the lock: a viewer that comes now is either counted here or starts a new task.
         *is_running = self.latest.receiver_count() > 0 && !*self.stopping.borrow();
         !*is_running
     }

@@ -58,7 +58,7 @@ impl StreamWindow {
     fn select_rows<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
         let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches_row(row)).collect();
         if let Some(column) = self.sort.and_then(|column| STREAM_COLUMNS.get(column)) {
-            // Stable: equal rows keep the order of the configuration, so they do not jump about.
+            // The sort is stable: equal rows keep the order of the configuration, so they do not jump about.
             rows.sort_by_cached_key(|row| SortKey::from_value(&column.json_of(row)));
             if self.is_descending {
                 rows.reverse();
@@ -152,7 +152,7 @@ fn build_port_json(port: &LivePort) -> Value {
 
 fn build_streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
     let matching = window.select_rows(streams);
-    // Cut after sorting: a window is a part of the sorted rows.
+    // The rows are cut after sorting: a window is a part of the sorted rows.
     let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
     let columns = STREAM_COLUMNS.iter().map(|column| {
         let cells = shown.iter().map(|row| column.json_of(row)).collect();

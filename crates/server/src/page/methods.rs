@@ -44,8 +44,8 @@ async fn start_test(
     request: Request<Body>,
 ) -> Result<Response, PageFailure> {
     let body = read_body(request.into_body(), most_bytes).await.map_err(PageFailure::Ready)?;
-    let request: Value =
-        serde_json::from_slice(&body).map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
+    let request: Value = serde_json::from_slice(&body)
+        .map_err(|error| ViewRefusal::Invalid(format!("the request body is not valid: {error}")))?;
     // Starting a test reads its plan, which may take long: not on a thread of the runtime.
     let made = tokio::task::spawn_blocking(move || methods.start_method(request)).await;
     match made.map_err(|_| panic_refusal())? {

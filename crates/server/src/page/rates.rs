@@ -40,7 +40,7 @@ impl RateChange {
             streams: Vec<String>,
         }
         let read: Body = serde_json::from_slice(body)
-            .map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
+            .map_err(|error| ViewRefusal::Invalid(format!("the request body is not valid: {error}")))?;
         let new_rate = match (read.rate, read.percent) {
             (Some(rate), None) => NewRate::Fixed(parse_otg_rate(&rate)?),
             (None, Some(percent @ 1..=MAX_PERCENT)) => NewRate::PercentOfCurrent(percent),
@@ -232,7 +232,7 @@ mod tests {
             ("{\"rate\":\"1pps\",\"percent\":5}", "`rate` and `percent`"),
             ("{\"percent\":0}", "between 1 and 1000"),
             ("{\"percent\":5,\"streams\":[\"a\",\"x\"]}", "no stream `x`"),
-            ("[]", "the body"),
+            ("[]", "the request body is not valid: "),
         ] {
             assert!(update(body).expect_err("refused").contains(named), "{body}");
         }

@@ -208,7 +208,8 @@ async fn answer_facts(
 /// Answers with the version of this server, the parts it has, and the rights of this caller.
 fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
     let credential = request.extensions().get::<ClientCredential>();
-    // This is only a hint for the page: `policy` refuses the calls of a viewer independently of this answer.
+    // `may_control` is only a hint for the page: `policy` refuses the calls of a viewer independently of this
+    // answer.
     let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
     json!({
         "schema_version": PAGE_API_VERSION,
@@ -295,8 +296,8 @@ fn read_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
         #[serde(default)]
         streams: Vec<String>,
     }
-    let read: StreamChange =
-        serde_json::from_slice(body).map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
+    let read: StreamChange = serde_json::from_slice(body)
+        .map_err(|error| ViewRefusal::Invalid(format!("the request body is not valid: {error}")))?;
     let change = match read.change.as_str() {
         "start" => FlowChange::Start,
         "stop" => FlowChange::Stop,

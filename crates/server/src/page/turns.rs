@@ -42,7 +42,7 @@ impl CallLimit {
         }
         // The place in the queue becomes free as soon as this call has its permit, so that another call may wait.
         let _place = QueueTicket::enter_queue(&self.waiting).ok_or_else(queue_full_failure)?;
-        // This fails only for a closed semaphore, and no code closes this one.
+        // The call fails only for a closed semaphore, and no code closes this one.
         self.turns.acquire().await.map_err(|_| queue_full_failure())
     }
 }

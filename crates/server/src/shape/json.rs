@@ -16,7 +16,7 @@ pub(crate) fn normalise_json(
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Some("{}".to_owned());
     }
-    // This is an upper bound without parsing: every value but the first follows one of these bytes.
+    // The count is an upper bound without parsing: every value but the first follows one of these bytes.
     let at_most = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
     if at_most > MAX_VALUES {
         complaints.add_complaint(

@@ -234,7 +234,7 @@ impl DocumentNormaliser<'_> {
             let written = self.normalise_member(field, &name, here, first, &mut members)?;
             known.record_written_member(name, written);
         }
-        // This is checked at the end, because members come in any order.
+        // The choice is checked at the end, because members come in any order.
         self.normalise_choice(&known, of, path, first);
         self.text.push('}');
         Ok(NormaliseOutcome::Something)

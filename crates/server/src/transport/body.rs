@@ -218,7 +218,8 @@ impl Drop for RequestGuard {
         // Bytes from here on belong to the head of the next request and have its deadline.
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
-        // This is the last of the two updates: a watch that sees no request in progress also sees the number above.
+        // `in_flight` is updated after `read_when_idle`: a watch that sees no request in progress also sees the
+        // new number.
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
         self.record.being_served.fetch_sub(usize::from(self.is_served), Ordering::AcqRel);
         self.slots.record_activity(&self.record);

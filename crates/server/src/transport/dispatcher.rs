@@ -30,7 +30,8 @@ impl CallDispatcher {
         request: impl RequestSource + Send + 'static,
         write: impl FnOnce(ApiReply) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
-        // Waits before it takes a thread: changes that wait must not use up the threads that reads need.
+        // A change waits before it takes a thread: changes that wait must not use up the threads that reads
+        // need.
         let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {

@@ -59,7 +59,7 @@ impl RequestPolicy {
         if !matches!(credential, Some(ClientCredential::Token | ClientCredential::ViewToken)) {
             self.check_host(head)?;
         }
-        // This applies with the token as well: foreign pages are always refused (decision 0018, 5).
+        // The origin is checked with the token as well: foreign pages are always refused (decision 0018, 5).
         self.check_origin(head)?;
         let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,

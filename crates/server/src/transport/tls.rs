@@ -50,7 +50,7 @@ impl ServerIdentity {
         client_ca: Option<&Path>,
         protocol: &[u8],
     ) -> Result<TlsAcceptor, Error> {
-        // Named here, because the program need not have installed a default provider.
+        // The provider is named here, because the program need not have installed a default one.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));

@@ -82,7 +82,8 @@ impl ConnectionWatch {
         now: ConnectionProgress,
         step: Duration,
     ) -> Option<RejectionCause> {
-        // This comes before the check for busy connections: a client that does not read keeps its own request busy.
+        // Slow readers are found before the check for busy connections: a client that does not read keeps its
+        // own request busy.
         if self.has_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
         }

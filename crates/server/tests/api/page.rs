@@ -219,7 +219,7 @@ fn streams_are_controlled_by_name_or_refused() {
         (json!({ "change": "jump" }), "`jump`"),
         (json!({ "change": "start", "stream": [] }), "`stream`"),
         (json!({ "change": "start", "streams": ["nobody"] }), "`nobody`"),
-        (json!([]), "the body"),
+        (json!([]), "the request body is not valid: "),
     ] {
         let refused = steer(body);
         assert_eq!(refused.status, 400);

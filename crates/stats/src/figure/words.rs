@@ -49,7 +49,7 @@ const fn round_to_nanos(value: f64) -> Nanos {
 
 fn format_number(value: f64) -> String {
     match value.abs() {
-        // This also covers -0, which would show a sign.
+        // This case includes -0, which would show a sign.
         size if size < f64::MIN_POSITIVE => "0".to_owned(),
         // Four digits, so that a small loss does not look like none.
         size if size < 1e-4 => format!("{value:.3e}"),

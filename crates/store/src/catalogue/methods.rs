@@ -158,7 +158,8 @@ impl RunCatalogue {
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
         }
-        // This happens under the lock of the draft, so that no other process can resume the method in between.
+        // The method is removed under the draft's lock, so that no other process can resume the method in
+        // between.
         draft.remove_method(self)?;
         Ok(found)
     }

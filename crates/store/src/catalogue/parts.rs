@@ -1,6 +1,7 @@
 //! Progress of each node's part of a run: its stored segments, and the disk space that they take.
 //!
-//! Both have separate rows, so that the cost of one more segment does not grow with the number of stored ones.
+//! Progress and space have separate rows, so that the cost of one more segment does not grow with the number of
+//! stored ones.
 //!
 //! Invariant: a row here is changed in the same transaction as the segments that it counts.
 

@@ -74,7 +74,7 @@ impl RunCatalogue {
         }
         // They come newest first.
         outcome.removed.reverse();
-        // A plan removes nothing, so it lists the directories that the next prune will finish.
+        // A plan removes nothing, so it counts the directories that the next prune will finish.
         outcome.finished = self.pending_removals()?.len() as u64;
         Ok(outcome)
     }

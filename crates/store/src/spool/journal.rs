@@ -118,7 +118,8 @@ impl NodeJournal {
 
     /// Ends the journal. Returns the number of the End.
     pub fn end_journal(mut self, reason: Option<String>) -> Result<u64, Error> {
-        // This is set even if the End cannot be written: it is pending then, and must not be written twice.
+        // The mark is set even if the End cannot be written: the End is pending then, and must not be written
+        // twice.
         self.done = true;
         self.spool.end_part(&self.run, self.attempt, false, reason)
     }

@@ -108,7 +108,7 @@ impl SpoolPart {
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
             match part.read_file(number) {
                 Ok(SegmentFile { segment, bytes }) => part.keep_segment(number, segment.kind, &bytes),
-                // This is no damage: a newer packetrig wrote the segment, and can still read it.
+                // A newer version is no damage: a newer packetrig wrote the segment, and can still read it.
                 Err(Error::Broken { source: BrokenSegment::Version(version), path }) => {
                     return Err(Error::Broken { path, source: BrokenSegment::Version(version) });
                 }
@@ -242,7 +242,8 @@ impl SpoolPart {
             }
             _ => Err(error),
         });
-        // The release fails then. The first segment may be deleted: the controller has it, and a restart finds it as lost.
+        // Without the summary, the release fails. The first segment may be deleted already: the controller has
+        // it, and a restart finds it as lost.
         if let Err(error) = written {
             self.kept.extend(going);
             return Err(error);

@@ -28,7 +28,7 @@ impl KernelGate {
             false,
         )?;
         let table = map.share_memory()?;
-        // This comes before the program is attached, so that its first frame finds both.
+        // Both values are written before the program is attached, so that its first frame finds both.
         table.long(COOKIE).store(cookie, Ordering::Relaxed);
         table.long(MOST).store(MAX_HELD_NS, Ordering::Release);
         let attached = program.attach_egress(netns, index, name);

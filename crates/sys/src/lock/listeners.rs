@@ -119,7 +119,7 @@ fn query_listeners(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
             found.push(listener);
         }
     })?;
-    // Answers without users (before Linux 5.3) decide nothing.
+    // Kernels before Linux 5.3 do not report the user: such answers cannot be used.
     if is_whole { Ok(found) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 

@@ -64,7 +64,7 @@ impl FrameSocket {
                     .with_rights("needs CAP_NET_ADMIN: run as root")
             })?;
         }
-        // This comes before any frame is sent: a stamp is lost if the buffer is full.
+        // The buffer grows before any frame is sent: a stamp is lost if the buffer is full.
         make_room(&socket);
         stamping::request_stamps(&socket, options.stamps)?;
         // With protocol 0 the socket receives nothing.

@@ -93,7 +93,7 @@ pub(super) fn install_filter(
     if let Some(missing) = find_missing_protection() {
         return Ok(Err(missing));
     }
-    // This comes before the filter, because the filter lets no thread change the action of the signal.
+    // The handler comes before the filter, because the filter lets no thread change the action of the signal.
     trap::handle_traps()?;
     match AssembledFilter::for_class(class)?.install(reach) {
         0 => Ok(Ok(())),

@@ -1,7 +1,7 @@
 //! Datagrams with the time at which the kernel received them, for the comparison of clocks.
 //!
 //! [`StampedSocket`] owns its socket. The kernel stamps with `CLOCK_REALTIME`; a reading of both clocks right
-//! after the stamp converts it. The result is checked against the monotonic clock: if a step of the wall
+//! after fetching converts the stamp. The result is checked against the monotonic clock: if a step of the wall
 //! clock has spoilt a stamp, the time of fetching replaces it, and the datagram is marked.
 
 use crate::clock::{monotonic_ns, realtime_offset, timespec_of};

@@ -101,7 +101,7 @@ impl TapForwarding {
     ) -> Result<Self, Error> {
         let counts = TapCounts::create_map()?;
         let numbers = BpfMap::create_zeroed("numbers", MapKind::Array, 64, 2)?;
-        // This comes before the first frame, so that every forwarded frame is counted.
+        // The watch begins before the first frame, so that it sees each frame that is handed over or refused.
         let watch = RedirectWatch::begin_watch(netns, orders, &counts);
         let mut forwarding = Self { attachments: Vec::new(), watch, counts, behind: Vec::new(), rings: None };
         let mut first = Vec::new();

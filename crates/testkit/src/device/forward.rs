@@ -168,7 +168,7 @@ impl Side {
         let out = &mut self.out;
         // The plan may still hold frames back. They leave now, so the truth has no frame without a fate.
         let truths = impairer.into_witness(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
-        // This comes before the losses are counted: frames that are still pending count as lost.
+        // The rings are drained before the losses are counted: frames that are still pending count as lost.
         self.out.drain_rings()?;
         let own_losses = self.out.count_losses() + self.rx.read_stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })

@@ -61,8 +61,8 @@ impl ClassicFile {
         else {
             return Ok(CaptureElement::More(PACKET_HEADER));
         };
-        // If no writer uses such a length, the file is damaged. Trusting the length would skip the rest of
-        // the file, or allocate 4 GiB of memory.
+        // A length above `MAX_BLOCK` is damage, because no writer uses it. Trusting the length would skip the
+        // rest of the file, or allocate 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
             used.filter(|used| *used <= MAX_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;

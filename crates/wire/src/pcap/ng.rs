@@ -78,7 +78,7 @@ impl PcapngSection {
 
     pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         let Some(kind) = self.order.read_u32(input, 0) else { return Ok(CaptureElement::More(8)) };
-        // This comes before the length is read: a new section may have the other byte order.
+        // The kind is checked before the length is read: a new section may have the other byte order.
         if kind == SECTION_HEADER_BLOCK {
             return self.read_section(input);
         }

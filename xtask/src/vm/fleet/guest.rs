@@ -104,7 +104,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Only a failed run is reported to the user.
+        // The guest still runs only after a failure: then it gets the request to end.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) && self.send_line("end").is_ok() {
             while self.lines.recv_timeout(GUEST_END_TIMEOUT).is_ok() {}
         }

@@ -141,7 +141,8 @@ impl SampleParts {
     }
 
     fn into_record(mut self, head: &FlowSampleHead, moment: &MessageTime) -> Option<FlowRecord> {
-        // The header is the sampled packet; the fields of this part are only a part of it.
+        // The parsed header comes first: it is the sampled packet itself. The fields that the agent states are
+        // only a part of it.
         let mut packet = self.parsed.or(self.stated)?;
         if let Some([destination, source]) = self.ethernet.filter(|_| packet.source_mac == [0; 6]) {
             (packet.destination_mac, packet.source_mac) = (destination, source);

@@ -17,7 +17,7 @@ impl ThreadClass {
         ]);
         let mut deadly = vec![DEADLY_CALLS];
         if self == Self::ForeignServer {
-            // This comes before the stricter rules for the same calls.
+            // The server's calls come before the stricter rules for the same calls.
             allowed.extend(allow_always(&[NATS_SERVER_CALLS]));
         }
         allowed.extend(BOUNDED_CALLS);
