@@ -230,8 +230,18 @@ impl WorkerStart {
         drop(ready);
         let Ok(source) = source.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
-        MeterWorker { source, intake, table, outbox, status, reorder, settled_ns: 0, tell_from: None }
-            .run_until_ended()
+        MeterWorker {
+            source,
+            intake,
+            table,
+            outbox,
+            status,
+            reorder,
+            settled_ns: 0,
+            tell_from: None,
+            has_open_ring_loss: false,
+        }
+        .run_until_ended()
     }
 }
 

@@ -122,6 +122,8 @@ pub(crate) struct MeterWorker {
     pub(crate) settled_ns: u64,
     /// Next slot of the table whose flows the export has to get again.
     pub(crate) tell_from: Option<usize>,
+    /// True from a loss in the ring until the ring was read.
+    pub(crate) has_open_ring_loss: bool,
 }
 
 impl MeterWorker {
@@ -158,6 +160,11 @@ impl MeterWorker {
             if clock_ns >= noted_ns + PUBLICATION_INTERVAL_NS {
                 self.do_periodic_work()?;
                 noted_ns = clock_ns;
+            }
+            if taken == TakeOutcome::Nothing && std::mem::take(&mut self.has_open_ring_loss) {
+                // The ring was full when it dropped packets. They are missing after the packets that were in it, which were read only
+                // now.
+                self.table.mark_loss();
             }
             match taken {
                 // While flows are still due, the worker looks for packets between
@@ -273,6 +280,7 @@ impl MeterWorker {
         if ring_dropped > notes.ring_dropped {
             // Records of flows that were open during a loss say so: their counts may be too low.
             self.table.mark_loss();
+            self.has_open_ring_loss = true;
         }
         notes.counts = counts;
         notes.ring_dropped = ring_dropped;

@@ -79,7 +79,7 @@ impl XdpTap {
     }
 
     /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are given at
-    /// once, or [`packetrig_sys::xdp::rx::SETTLED_NS`] later.
+    /// once, or [`packetrig_sys::xdp::rx::MIN_FRAME_AGE_NS`] later.
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         self.frames.stop_receiving()
     }

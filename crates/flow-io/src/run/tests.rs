@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::backpressure::{BackpressurePolicy, OutputQueue};
+use crate::batch::WorkerBatch;
 use crate::source::TakeOutcome;
 use packetrig_flow::table::TableOptions;
 use std::sync::mpsc;
@@ -145,6 +146,78 @@ fn worker_flushes_outputs_after_source_failure() {
     let records: u64 = taken.iter().map(|batch| batch.carried_records().records).sum();
     assert_eq!(records, u64::from(FLOWS));
     assert!(matches!(meter.join_workers(), Err(Error::Panicked("the interface"))));
+}
+
+/// A ring that has dropped packets after its 32nd. Each packet is a tenth of a second later than the one before.
+struct FullRing {
+    taken: u64,
+    was_empty: bool,
+}
+
+impl FullRing {
+    const BEFORE_HOLE: u64 = 32;
+    const fn time_ns(number: u64) -> u64 {
+        1_790_000_000_000_000_000 + number * 100_000_000
+    }
+}
+
+impl PacketSource for FullRing {
+    fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+        // The worker asks for the dropped packets every 50 ms, which is once or twice before the hole.
+        std::thread::sleep(std::time::Duration::from_millis(4));
+        if self.taken == Self::BEFORE_HOLE && !std::mem::replace(&mut self.was_empty, true) {
+            return Ok(TakeOutcome::Nothing);
+        }
+        if self.taken == Self::BEFORE_HOLE + 8 {
+            return Ok(TakeOutcome::Ended);
+        }
+        let ip = [0x45, 0, 0, 20, 0, self.taken.to_le_bytes()[0], 0, 0, 64, 17, 0, 0];
+        let frame = [&[2; 12][..], &[8, 0], &ip, &[198, 18, 0, 1, 198, 19, 0, 1]].concat();
+        intake.add_frame(&frame, 60, Self::time_ns(self.taken), 1);
+        self.taken += 1;
+        Ok(TakeOutcome::Some)
+    }
+
+    fn delivered_until_ns(&mut self, _: bool) -> u64 {
+        Self::time_ns(self.taken.saturating_sub(1))
+    }
+
+    fn wait_for_packets(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn ring_dropped(&mut self) -> Result<u64, Error> {
+        Ok(5)
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn delivered_frames(&self) -> u64 {
+        self.taken
+    }
+}
+
+#[test]
+fn ring_loss_lies_after_packets_that_were_in_the_ring() {
+    let accounts = MeterAccounts::new();
+    let (queue, taken) = bounded(1000);
+    let sinks = vec![OutputQueue::new(queue, accounts.backpressure())];
+    let channels = OutputChannels { export: None, sinks, backpressure: accounts.backpressure().clone() };
+    let sources = vec![Box::new(FullRing { taken: 0, was_empty: false }) as Box<dyn PacketSource>];
+    let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
+    let mut options = options();
+    options.table.group = Some(RecordOriginMark { group: 1, meter: 1, lane: 0 });
+    let meter = RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, opened).unwrap();
+    drop(channels);
+    meter.join_workers().unwrap();
+    let records = taken.iter().flat_map(|batch| match batch {
+        WorkerBatch::Records(records) => records,
+        WorkerBatch::Sim(_) => Vec::new(),
+    });
+    let last = records.max_by_key(packetrig_flow::FlowRecord::last_ns).unwrap();
+    assert_eq!(last.history.unwrap().since_ns, FullRing::time_ns(FullRing::BEFORE_HOLE));
 }
 
 #[test]
