@@ -38,12 +38,12 @@ fn layout_constants() -> Result<String, String> {
     for name in BPF_LAYOUTS {
         let path = format!("bpf/layout/{name}.h");
         let header = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        text.extend(["pub(crate) mod ", name, " {\n", &constants_of(&header), "}\n"]);
+        text.extend(["pub(crate) mod ", name, " {\n", &header_constants(&header), "}\n"]);
     }
     Ok(text)
 }
 
-fn constants_of(header: &str) -> String {
+fn header_constants(header: &str) -> String {
     let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for line in header.lines() {
         let Some((kind, rest)) = line.split_once('(') else { continue };

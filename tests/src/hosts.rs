@@ -27,7 +27,7 @@ pub fn routed(lab: &Lab) -> anyhow::Result<()> {
     for (host, network, other) in [(0, 1, 2), (1, 2, 1)] {
         give(lab, host, &format!("198.18.{network}.2"))?;
         let mut links = NamespaceLinks::open_in(router)?;
-        let link = links.by_name(&format!("port{host}"))?.index;
+        let link = links.find_link_by_name(&format!("port{host}"))?.index;
         links.add_address(link, format!("198.18.{network}.1").parse()?, 24)?;
         let route = format!("route add 198.18.{other}.0/24 via 198.18.{network}.1");
         tool(lab.ports()[host].netns(), "ip", &route)?;
@@ -40,8 +40,8 @@ fn give(lab: &Lab, host: usize, address: &str) -> anyhow::Result<()> {
     tool(port.netns(), "ethtool", &format!("-K {INTERFACE} tso off gso off gro off tx off"))?;
     let mut links = NamespaceLinks::open_in(port.netns())?;
     links.set_mtu(port.link.index, MTU)?;
-    let loopback = links.by_name("lo")?.index;
-    links.set_up(loopback, true)?;
+    let loopback = links.find_link_by_name("lo")?.index;
+    links.switch_interface(loopback, true)?;
     Ok(links.add_address(port.link.index, address.parse()?, 24)?)
 }
 
@@ -54,7 +54,7 @@ pub fn between(lab: &Lab) -> anyhow::Result<&NetNs> {
 pub fn tool(netns: &NetNs, program: &str, arguments: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.args(arguments.split(' '));
-    let output = netns.run_in(|| command.output())?.with_context(|| program.to_owned())?;
+    let output = netns.run_in_namespace(|| command.output())?.with_context(|| program.to_owned())?;
     ensure!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

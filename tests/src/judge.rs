@@ -46,7 +46,7 @@ impl Judge {
         command.args((0..lab.ports().len()).map(|port| format!("port{port}")));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let namespace = lab.device_netns().expect("a lab with something between its ports");
-        let started = namespace.run_in(|| command.spawn()).expect("the namespace can be entered");
+        let started = namespace.run_in_namespace(|| command.spawn()).expect("the namespace can be entered");
         let mut child = started.expect("the forwarder starts");
         let stdout = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let mut judge = Self { child, stdout, directory };
@@ -69,7 +69,7 @@ impl Judge {
     pub fn await_read(&self, lab: &Lab) {
         let namespace = lab.device_netns().expect("a lab with something between its ports");
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
-        while namespace.run_in(has_unread_frames).expect("the namespace can be entered") {
+        while namespace.run_in_namespace(has_unread_frames).expect("the namespace can be entered") {
             assert!(clock::monotonic_ns() < deadline, "the forwarder does not read");
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
         }

@@ -103,7 +103,7 @@ pub fn received_frames(lab: &Lab) -> u64 {
 
 fn link(namespace: &NetNs, name: &str) -> (NamespaceLinks, u32) {
     let mut links = NamespaceLinks::open_in(namespace).expect("the namespace can be entered");
-    let index = links.by_name(name).expect("the interface is there").index;
+    let index = links.find_link_by_name(name).expect("the interface is there").index;
     (links, index)
 }
 
@@ -114,14 +114,14 @@ fn delete(lab: &Lab, port: usize) {
 
 fn switch(namespace: &NetNs, name: &str, wait: impl FnOnce()) {
     let (mut links, index) = link(namespace, name);
-    links.set_up(index, false).expect("the interface can be switched down");
+    links.switch_interface(index, false).expect("the interface can be switched down");
     wait();
-    links.set_up(index, true).expect("the interface can be switched up");
+    links.switch_interface(index, true).expect("the interface can be switched up");
 }
 
 fn lower_mtu(namespace: &NetNs, wait: impl FnOnce()) {
     let (mut links, index) = link(namespace, INTERFACE);
-    let before = links.by_index(index).expect("the interface is there").mtu;
+    let before = links.find_link_by_index(index).expect("the interface is there").mtu;
     links.set_mtu(index, LOW_MTU).expect("the MTU can be lowered");
     wait();
     links.set_mtu(index, before).expect("the MTU can be restored");

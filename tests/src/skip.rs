@@ -66,7 +66,7 @@ fn lab_at(turn: Turn, make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLa
 pub fn may_use_bpf(tried: Result<(), packetrig_sys::Error>) -> bool {
     match tried {
         Ok(()) => true,
-        Err(error) if error.is_permission() => {
+        Err(error) if error.is_permission_error() => {
             say(&format!("no rights for back end xdp ({error})"));
             false
         }

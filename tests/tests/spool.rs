@@ -3,7 +3,7 @@
 
 use packetrig_report::RunId;
 use packetrig_store::spool::{
-    Error, JournalEntry, RecoveredParts, ResultSegment, ResultSpool, SegmentKind, SpoolLimits,
+    Error, NodeJournalEntry, RecoveredParts, ResultSegment, ResultSpool, SegmentKind, SpoolLimits,
 };
 use packetrig_tests::small_disk::SmallDisk;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn spool_keeps_results_when_disk_is_full() {
     let mut journal = spool.begin_journal(&run, 1).unwrap();
     let mut kept = 0;
     let error = loop {
-        match journal.append_entry(JournalEntry::Result, &[7; 3000]) {
+        match journal.append_entry(NodeJournalEntry::Result, &[7; 3000]) {
             Ok(number) => kept = number + 1,
             Err(error) => break error,
         }
@@ -59,9 +59,9 @@ fn spool_reserves_space_for_run_counts() {
     let others = disk.path().join("others");
     let filled = std::fs::write(&others, vec![1; 8 << 20]).unwrap_err();
     assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
-    let error = journal.append_entry(JournalEntry::Interval, &[1; 3000]).unwrap_err();
+    let error = journal.append_entry(NodeJournalEntry::Interval, &[1; 3000]).unwrap_err();
     assert!(matches!(error, Error::DiskFull(_)), "what is not the result has no claim to it: {error}");
-    journal.append_entry(JournalEntry::Result, &vec![2; 30_000]).unwrap();
+    journal.append_entry(NodeJournalEntry::Result, &vec![2; 30_000]).unwrap();
     journal.end_journal(None).unwrap();
     assert!(spool.is_finished(&run, 1));
     // The next run would find none, and is not begun.

@@ -80,7 +80,7 @@ fn pair() -> Option<Pair> {
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    Some(Pair { trial: meter::UnattachedProgram::load_meter().unwrap(), tally: Tally::default() })
+    Some(Pair { trial: meter::UnattachedProgram::load_meter_program().unwrap(), tally: Tally::default() })
 }
 
 fn corpus() -> Vec<Vec<u8>> {

@@ -3,7 +3,7 @@
 
 mod words;
 
-use crate::{CheckFindings, report, sources};
+use crate::{CheckFindings, list_files_with_ending, report};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -51,7 +51,7 @@ pub(crate) fn check_names(root: &Path) -> Result<CheckFindings> {
 }
 
 /// Prints the measured values beside the goals; fails if a goal is missed.
-pub(crate) fn compare(root: &Path) -> Result<ExitCode> {
+pub(crate) fn compare_with_goals(root: &Path) -> Result<ExitCode> {
     let census = CodeCounts::of(root)?;
     report(&format!("{} lines of code, {} definitions of types", census.code, census.definitions));
     let rows = census.rows();
@@ -139,7 +139,7 @@ impl CodeCounts {
 
     fn of(root: &Path) -> Result<Self> {
         let mut census = Self::default();
-        for name in sources(root, ".rs")?.iter().filter(|name| is_product(name)) {
+        for name in list_files_with_ending(root, ".rs")?.iter().filter(|name| is_product(name)) {
             let text =
                 std::fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"))?;
             census.take(name, &text);

@@ -3,7 +3,7 @@
 //! Dev-dependencies are free: tests may look at anything.
 
 use crate::CheckFindings;
-use crate::metadata::{self, Package};
+use crate::metadata::{self, CargoPackage};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -162,7 +162,7 @@ pub(crate) fn check() -> Result<CheckFindings> {
         for file in rust_files(&root.join("src"))? {
             sources += 1;
             let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-            violations.extend(source(ours, &file.display().to_string(), &text));
+            violations.extend(source_violations(ours, &file.display().to_string(), &text));
         }
     }
     Ok(CheckFindings {
@@ -179,7 +179,7 @@ fn short_name(package: &str) -> &str {
     }
 }
 
-fn dependencies(ours: &str, package: &Package) -> Vec<String> {
+fn dependencies(ours: &str, package: &CargoPackage) -> Vec<String> {
     let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(name, _)| *name == ours) else {
         return vec![format!("crate `{ours}` is not in the table; a new crate needs a decision page")];
     };
@@ -199,7 +199,7 @@ fn forbidden(ours: &str, allowed: &[&str], dependency: &str) -> Option<String> {
     (!fence.contains(&ours)).then(|| format!("`{ours}` must not use crate `{dependency}`"))
 }
 
-fn source(ours: &str, file: &str, text: &str) -> Vec<String> {
+fn source_violations(ours: &str, file: &str, text: &str) -> Vec<String> {
     let mut found = open_files(file, text);
     if ours == "sys" {
         return found;
@@ -244,14 +244,14 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::Dependency;
+    use crate::metadata::CargoDependency;
 
-    fn package(name: &str, uses: &[(&str, Option<&str>)]) -> Package {
-        let dependency = |(name, kind): &(&str, Option<&str>)| Dependency {
+    fn package(name: &str, uses: &[(&str, Option<&str>)]) -> CargoPackage {
+        let dependency = |(name, kind): &(&str, Option<&str>)| CargoDependency {
             name: (*name).into(),
             kind: kind.map(Into::into),
         };
-        Package {
+        CargoPackage {
             id: name.into(),
             name: name.into(),
             manifest_path: String::new(),
@@ -295,19 +295,19 @@ mod tests {
 
     #[test]
     fn clocks_and_missing_fences_are_found_in_sources() {
-        assert_eq!(source("wire", "crates/wire/src/lib.rs", "//! x").len(), 1);
+        assert_eq!(source_violations("wire", "crates/wire/src/lib.rs", "//! x").len(), 1);
         let clock = ["std::time::", "Instant::now()"].concat();
-        assert_eq!(source("wire", "crates/wire/src/tag.rs", &clock).len(), 1);
-        assert_eq!(source("sys", "crates/sys/src/clock.rs", &clock).len(), 0);
+        assert_eq!(source_violations("wire", "crates/wire/src/tag.rs", &clock).len(), 1);
+        assert_eq!(source_violations("sys", "crates/sys/src/clock.rs", &clock).len(), 0);
     }
 
     #[test]
     fn publicly_readable_file_creation_is_found_outside_tests() {
         let make = "File::create(path)?; std::fs::create_dir_all(path)?; BulkFile::create(path)?;";
-        assert_eq!(source("sys", "/x/crates/sys/src/bulk.rs", make).len(), 2);
-        assert_eq!(source("sys", "/x/crates/sys/src/private_files.rs", make).len(), 0);
+        assert_eq!(source_violations("sys", "/x/crates/sys/src/bulk.rs", make).len(), 2);
+        assert_eq!(source_violations("sys", "/x/crates/sys/src/private_files.rs", make).len(), 0);
         let in_tests = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{ {make} }}");
-        assert_eq!(source("wire", "/x/crates/wire/src/tag.rs", &in_tests).len(), 0);
-        assert_eq!(source("wire", "/x/crates/wire/src/tag/tests.rs", make).len(), 0);
+        assert_eq!(source_violations("wire", "/x/crates/wire/src/tag.rs", &in_tests).len(), 0);
+        assert_eq!(source_violations("wire", "/x/crates/wire/src/tag/tests.rs", make).len(), 0);
     }
 }

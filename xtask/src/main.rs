@@ -23,7 +23,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- house | layers | names | pages
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match perform(&arguments) {
+    match perform_task(&arguments) {
         Ok(code) => code,
         Err(error) => {
             report(&format!("xtask: {error:#}"));
@@ -32,11 +32,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn perform(arguments: &[String]) -> Result<ExitCode> {
+fn perform_task(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["layers"] => Ok(check("layers", &layers::check()?)),
-        ["house"] => house::compare(&promises::root()),
+        ["house"] => house::compare_with_goals(&promises::root()),
         ["names"] => Ok(check("names", &house::check_names(&promises::root())?)),
         ["pages"] => Ok(check("pages", &pages::check(&promises::root())?)),
         ["promises"] => Ok(check("promises", &promises::check(&promises::root())?)),
@@ -56,7 +56,7 @@ struct CheckFindings {
 }
 
 /// Files with this ending below `root`, named from there. Build output and hidden files are left out.
-fn sources(root: &Path, ending: &str) -> Result<Vec<String>> {
+fn list_files_with_ending(root: &Path, ending: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut directories = vec![PathBuf::new()];
     while let Some(directory) = directories.pop() {

@@ -5,35 +5,35 @@ use serde::Deserialize;
 use std::process::Command;
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Metadata {
-    pub(crate) packages: Vec<Package>,
+pub(crate) struct CargoMetadata {
+    pub(crate) packages: Vec<CargoPackage>,
     pub(crate) workspace_members: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Package {
+pub(crate) struct CargoPackage {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) manifest_path: String,
-    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) dependencies: Vec<CargoDependency>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Dependency {
+pub(crate) struct CargoDependency {
     pub(crate) name: String,
     /// `dev`, `build`, or nothing for an ordinary one.
     pub(crate) kind: Option<String>,
 }
 
-impl Metadata {
+impl CargoMetadata {
     /// Packages of the workspace.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &CargoPackage> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 }
 
 /// The workspace's own packages.
-pub(crate) fn read() -> Result<Metadata> {
+pub(crate) fn read() -> Result<CargoMetadata> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["metadata", "--format-version", "1", "--locked", "--no-deps"]);

@@ -1,7 +1,7 @@
 //! Whether the pages hang together: every link leads to a file and a heading that exist, every page of the book is in its table
 //! of contents, and prose is wrapped.
 
-use crate::{CheckFindings, sources};
+use crate::{CheckFindings, list_files_with_ending};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ const CONTENTS_PAGE: &str = "docs/SUMMARY.md";
 
 pub(crate) fn check(root: &Path) -> Result<CheckFindings> {
     let mut pages = BTreeMap::new();
-    for name in sources(root, ".md")? {
+    for name in list_files_with_ending(root, ".md")? {
         let text =
             std::fs::read_to_string(root.join(&name)).with_context(|| format!("cannot read {name}"))?;
         pages.insert(PathBuf::from(name), text);
@@ -30,7 +30,7 @@ pub(crate) fn check(root: &Path) -> Result<CheckFindings> {
 
 fn dead_links(root: &Path, page: &Path, text: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut dead = Vec::new();
-    for link in links(text) {
+    for link in links_of_page(text) {
         let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
         let target = if file.is_empty() { page.to_owned() } else { resolve_link(page, file) };
         let is_dead = match pages.get(&target) {
@@ -60,7 +60,7 @@ fn resolve_link(page: &Path, file: &str) -> PathBuf {
 }
 
 /// Targets of links and pictures that are in this repository.
-fn links(text: &str) -> Vec<String> {
+fn links_of_page(text: &str) -> Vec<String> {
     let prose = without_code(text);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets
@@ -116,7 +116,7 @@ fn long_lines(page: &Path, text: &str) -> Vec<String> {
 fn pages_without_a_place(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let contents = pages.get(Path::new(CONTENTS_PAGE)).map(String::as_str).unwrap_or_default();
     let listed: BTreeSet<PathBuf> =
-        links(contents).iter().map(|link| resolve_link(Path::new(CONTENTS_PAGE), link)).collect();
+        links_of_page(contents).iter().map(|link| resolve_link(Path::new(CONTENTS_PAGE), link)).collect();
     let all = pages.keys().filter(|page| page.starts_with("docs") && *page != Path::new(CONTENTS_PAGE));
     let missing = all.filter(|page| !listed.contains(*page));
     missing.map(|page| format!("{CONTENTS_PAGE} does not list {}", page.display())).collect()

@@ -30,7 +30,7 @@ pub(crate) fn check(root: &Path) -> Result<CheckFindings> {
         }
         for name in names_in(&text) {
             named += 1;
-            if !is_there(root, &name) {
+            if !does_promised_test_exist(root, &name) {
                 missing.push(format!("{page}: {name} is not there"));
             }
         }
@@ -89,7 +89,7 @@ fn promises_without_test(text: &str) -> Vec<&str> {
 /// Finds the paths between backticks and expands their braces.
 fn names_in(text: &str) -> Vec<String> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
-    quoted.filter(|name| is_path(name)).flat_map(expand).collect()
+    quoted.filter(|name| is_path(name)).flat_map(expand_name).collect()
 }
 
 fn is_path(name: &str) -> bool {
@@ -98,14 +98,14 @@ fn is_path(name: &str) -> bool {
 }
 
 /// `a/{b,c}.rs` names two files.
-fn expand(name: &str) -> Vec<String> {
+fn expand_name(name: &str) -> Vec<String> {
     let braces = name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     let Some((before, (choices, behind))) = braces else { return vec![name.to_owned()] };
-    choices.split(',').flat_map(|choice| expand(&format!("{before}{choice}{behind}"))).collect()
+    choices.split(',').flat_map(|choice| expand_name(&format!("{before}{choice}{behind}"))).collect()
 }
 
 /// Whether the file is there, and the function that is named in it.
-fn is_there(root: &Path, name: &str) -> bool {
+fn does_promised_test_exist(root: &Path, name: &str) -> bool {
     let (path, function) = name.split_once("::").unwrap_or((name, ""));
     let path = root.join(path);
     if function.is_empty() || path.is_dir() {
@@ -145,9 +145,12 @@ mod tests {
     #[test]
     fn every_test_that_a_promise_names_is_there() {
         let root = root();
-        assert!(!is_there(&root, "xtask/src/promises.rs::no_such_test"));
-        assert!(!is_there(&root, "xtask/src/promises.rs::every_test_that_a_promise"), "half a name");
-        assert!(!is_there(&root, "xtask/src/no_such_file.rs"));
+        assert!(!does_promised_test_exist(&root, "xtask/src/promises.rs::no_such_test"));
+        assert!(
+            !does_promised_test_exist(&root, "xtask/src/promises.rs::every_test_that_a_promise"),
+            "half a name"
+        );
+        assert!(!does_promised_test_exist(&root, "xtask/src/no_such_file.rs"));
         let checked = check(&root).unwrap();
         assert_eq!(checked.violations, [""; 0], "{}", checked.looked_at);
     }

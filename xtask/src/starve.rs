@@ -55,7 +55,7 @@ fn raise_to_real_time_priority(cpu: usize) -> Result<()> {
 
 /// All threads draw the same outages, so that all processors are gone at once.
 fn spin_through_outages(began_ns: u64, has_ended: &AtomicBool) {
-    let mut outages = Outages { seed: began_ns, next_ns: began_ns + ms(FIRST_OUTAGE_DELAY_MS) };
+    let mut outages = ProcessorOutages { seed: began_ns, next_ns: began_ns + ms(FIRST_OUTAGE_DELAY_MS) };
     while !has_ended.load(Ordering::Relaxed) {
         let (from_ns, until_ns) = outages.draw_outage();
         thread::sleep(Duration::from_nanos(from_ns.saturating_sub(clock::monotonic_ns())));
@@ -65,12 +65,12 @@ fn spin_through_outages(began_ns: u64, has_ended: &AtomicBool) {
     }
 }
 
-struct Outages {
+struct ProcessorOutages {
     seed: u64,
     next_ns: u64,
 }
 
-impl Outages {
+impl ProcessorOutages {
     /// Begin and end of the next outage.
     fn draw_outage(&mut self) -> (u64, u64) {
         // Knuth's MMIX constants; the upper bits are the random ones.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn outages_take_tenth_of_time_with_varied_lengths() {
-        let mut outages = Outages { seed: 7, next_ns: 0 };
+        let mut outages = ProcessorOutages { seed: 7, next_ns: 0 };
         let lengths: Vec<u64> =
             (0..1000).map(|_| outages.draw_outage()).map(|(from, until)| until - from).collect();
         assert_eq!(lengths.iter().sum::<u64>() * 10, outages.next_ns);

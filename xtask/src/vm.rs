@@ -58,16 +58,16 @@ impl std::fmt::Display for MissingGuestFile {
 
 /// Request on the command line.
 #[derive(Debug, PartialEq, Eq)]
-struct Request<'a> {
+struct GuestRequest<'a> {
     skip_if_missing: bool,
     limit: u64,
-    cable: Option<Cable>,
+    cable: Option<CableSocket>,
     command: &'a [&'a str],
 }
 
 /// One end of a wire between two guests: a socket of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Cable {
+enum CableSocket {
     /// The first guest's end.
     Listens(PathBuf),
     /// The end of the second guest, which starts when the socket exists.
@@ -118,7 +118,7 @@ pub(crate) fn run_fleet(words: &[&str]) -> Result<ExitCode> {
     }
 }
 
-fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
+fn parse<'a>(words: &'a [&'a str]) -> Result<GuestRequest<'a>> {
     let (mut skip_if_missing, mut limit, mut cable, mut rest) = (false, DEFAULT_TIME_LIMIT_S, None, words);
     let command = loop {
         rest = match rest {
@@ -131,11 +131,11 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
                 more
             }
             ["--listen", socket, more @ ..] => {
-                cable = Some(Cable::Listens(socket.into()));
+                cable = Some(CableSocket::Listens(socket.into()));
                 more
             }
             ["--connect", socket, more @ ..] => {
-                cable = Some(Cable::Connects(socket.into()));
+                cable = Some(CableSocket::Connects(socket.into()));
                 more
             }
             ["--", command @ ..] => break command,
@@ -144,7 +144,7 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
         };
     };
     ensure!(!command.is_empty(), USAGE);
-    Ok(Request { skip_if_missing, limit, cable, command })
+    Ok(GuestRequest { skip_if_missing, limit, cable, command })
 }
 
 fn parts() -> Result<Result<GuestFiles, MissingGuestFile>> {
@@ -157,7 +157,7 @@ fn parts() -> Result<Result<GuestFiles, MissingGuestFile>> {
     let Some(busybox) = find_program("busybox") else {
         return Ok(Err(MissingGuestFile::Program("busybox", "busybox-static")));
     };
-    Ok(kernel::find(&cache_directory()?)?.map(|kernel| GuestFiles { qemu, busybox, kernel }))
+    Ok(kernel::find_guest_kernel(&cache_directory()?)?.map(|kernel| GuestFiles { qemu, busybox, kernel }))
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_command_keeps_its_own_options() {
         let request =
-            |skip_if_missing, limit, command| Request { skip_if_missing, limit, cable: None, command };
+            |skip_if_missing, limit, command| GuestRequest { skip_if_missing, limit, cable: None, command };
         let words = ["--skip-if-missing", "--limit", "5", "--", "prog", "--limit", "7"];
         assert_eq!(parse(&words).expect("it is right"), request(true, 5, &["prog", "--limit", "7"][..]));
         assert_eq!(
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn a_node_has_an_end_of_a_cable() {
         let cable = |words: &[&str]| parse(words).expect("it is right").cable;
-        assert_eq!(cable(&["--listen", "a", "prog"]), Some(Cable::Listens("a".into())));
-        assert_eq!(cable(&["--connect", "a", "prog"]), Some(Cable::Connects("a".into())));
+        assert_eq!(cable(&["--listen", "a", "prog"]), Some(CableSocket::Listens("a".into())));
+        assert_eq!(cable(&["--connect", "a", "prog"]), Some(CableSocket::Connects("a".into())));
         assert_eq!(cable(&["prog"]), None);
     }
 

@@ -56,17 +56,19 @@ impl CatalogueArchive {
     }
 
     /// The run or method with this id, or the newest for `last`.
-    fn find_stored(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
+    fn find_stored_result(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
         self.with_catalogue_for(id, |catalogue| find_by_id(catalogue, id))
     }
 
     /// The subject and figures of the result with this id, for comparisons.
     fn comparable_result(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
-        self.find_stored(id)?.read_comparable().map_err(|error| explain_unreadable_result(error, id))
+        self.find_stored_result(id)?
+            .read_comparable_result()
+            .map_err(|error| explain_unreadable_result(error, id))
     }
 
     /// Makes the page of a stored result that has no page in its directory.
-    fn make_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
+    fn render_result_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
         // Opens its own connection, because it reads and draws a whole result. Only results of earlier
         // versions, and results that were kept without a page, need this.
         let own =
@@ -102,9 +104,9 @@ fn no_result(id: &str) -> ViewRefusal {
 /// The run or method with this id, or the newest for `last`.
 fn find_by_id(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, StoreError> {
     if id != "last" {
-        return catalogue.find_stored(id);
+        return catalogue.find_stored_result(id);
     }
-    catalogue.newest_stored()?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
+    catalogue.newest_stored_result()?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
 }
 
 fn refusal_from_store_error(error: StoreError) -> ViewRefusal {
@@ -140,16 +142,16 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn result_json(&self, id: &str) -> Result<String, ViewRefusal> {
-        read_result(&self.find_stored(id)?, id)
+        read_result(&self.find_stored_result(id)?, id)
     }
 
     fn result_page(&self, id: &str) -> Result<String, ViewRefusal> {
-        let stored = self.find_stored(id)?;
+        let stored = self.find_stored_result(id)?;
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
             // An earlier version made this result, or it was kept without its page. Any other error is shown:
             // making the page again would hide a broken disk.
-            Err(error) if error.kind() == ErrorKind::NotFound => self.make_page(&stored),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.render_result_page(&stored),
             read => {
                 read.map_err(|error| ViewRefusal::Failed(format!("cannot read {}: {error}", page.display())))
             }
@@ -157,7 +159,7 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn result_series(&self, id: &str) -> Result<Value, ViewRefusal> {
-        let stored = self.find_stored(id)?;
+        let stored = self.find_stored_result(id)?;
         // Only runs have series; a method has only the results of its trials.
         if matches!(stored, StoredSummary::Method(_)) {
             return Err(refusal_from_store_error(StoreError::NoResult(stored.id().to_owned())));

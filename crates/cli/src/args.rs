@@ -46,7 +46,7 @@ pub(crate) use fleet_probe::{
     TargetProbes,
 };
 pub(crate) use flows::{
-    CompactFlows, CompareFlows, FlowStats, FlowTop, FlowsCommand, OrderBy, PruneFlows, RecoverFlows,
+    CompactFlows, CompareFlows, FlowOrderArg, FlowStats, FlowTop, FlowsCommand, PruneFlows, RecoverFlows,
     ReplayFlows, ShowFlows, ShownColumn,
 };
 pub(crate) use hosts::{HostAddressArgs, HostArgs};

@@ -28,7 +28,7 @@ pub(crate) fn render_problems(
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_wrap_lines(false);
     let mut text = String::new();
     for problem in problems.iter().take(MAX_SHOWN_PROBLEMS) {
-        let report = make_report(source, problem);
+        let report = problem_report(source, problem);
         // If the source line cannot be drawn, the problem is still printed.
         if handler.render_report(&mut text, report.as_ref()).is_err() {
             text.push_str(&format_problem_in_one_line(source.name, problem));
@@ -57,7 +57,7 @@ fn format_plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn make_report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
+fn problem_report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
     let severity = match problem.severity {
         ProblemSeverity::Warning => miette::Severity::Warning,
         ProblemSeverity::Error => miette::Severity::Error,

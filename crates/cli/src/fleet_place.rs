@@ -66,7 +66,7 @@ pub(crate) struct FleetPresence {
 }
 
 impl FleetPresence {
-    pub(crate) fn captured_now(nodes: Vec<MemberRow>) -> Self {
+    pub(crate) fn capture_presence(nodes: Vec<MemberRow>) -> Self {
         Self {
             heard_until: clock::wall_clock_ns(),
             // CLOCK_BOOTTIME continues while the machine sleeps, so the age includes the sleep.
@@ -90,7 +90,7 @@ impl FleetPresence {
     /// The rows with their current ages, if no program has listened since.
     pub(crate) fn with_current_ages(self) -> Vec<MemberRow> {
         let age = self.age();
-        self.nodes.into_iter().map(|row| row.aged_by(age)).collect()
+        self.nodes.into_iter().map(|row| row.with_added_age(age)).collect()
     }
 }
 
@@ -245,11 +245,11 @@ impl FleetPlace {
     pub(crate) fn keep_certificate_valid(&self, fabric: NatsFabric) -> Result<(), Error> {
         let place = self.clone();
         let thread = std::thread::Builder::new().name("renewal".to_owned());
-        let started = thread.spawn(move || place.renew_for_ever(&fabric));
+        let started = thread.spawn(move || place.renew_credentials_for_ever(&fabric));
         started.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
     }
 
-    fn renew_for_ever(&self, fabric: &NatsFabric) -> ! {
+    fn renew_credentials_for_ever(&self, fabric: &NatsFabric) -> ! {
         loop {
             // The loop sleeps first: the fabric has just been made with valid credentials.
             std::thread::sleep(CERTIFICATE_CHECK_INTERVAL);

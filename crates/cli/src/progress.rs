@@ -11,7 +11,7 @@ pub(crate) use live::LiveProgressLine;
 use self::totals::ProgressTotals;
 use crate::output::{print_progress, print_remark};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packetrig_program::make_safe;
+use packetrig_program::escape_unsafe_text;
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;
@@ -47,15 +47,15 @@ impl RunProgressLine {
     }
 
     /// Shows that the run entered another state.
-    pub(crate) fn show_state(&mut self, text: &str) {
+    pub(crate) fn show_run_state(&mut self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
-            ProgressView::Bar(bar) => bar.set_prefix(make_safe(text).into_owned()),
+            ProgressView::Bar(bar) => bar.set_prefix(escape_unsafe_text(text).into_owned()),
             ProgressView::Lines { .. } => print_remark(format_args!("run: {text}")),
         }
     }
 
-    pub(crate) fn set_start(&mut self, at: MonoTime) {
+    pub(crate) fn set_start_time(&mut self, at: MonoTime) {
         self.started = Some(at);
         if let ProgressView::Lines { next } = &mut self.view {
             *next = at + PROGRESS_LINE_INTERVAL;
@@ -64,7 +64,7 @@ impl RunProgressLine {
 
     /// Takes new cumulative counts of a node and shows them when a line is due.
     pub(crate) fn show_counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
-        self.totals.take_sample(node, at, sample);
+        self.totals.set_node_sample(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             ProgressView::Bar(bar) => {
@@ -72,7 +72,7 @@ impl RunProgressLine {
                 // The bar counts in milliseconds.
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
-                bar.set_message(make_safe(&self.totals.text_parts().join("\n  ")).into_owned());
+                bar.set_message(escape_unsafe_text(&self.totals.text_parts().join("\n  ")).into_owned());
             }
             // Before the start no line is printed, because there is no elapsed time to show.
             ProgressView::Lines { next } if at >= *next && self.started.is_some() => {
@@ -90,7 +90,7 @@ impl RunProgressLine {
     pub(crate) fn print_line(&self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
-            ProgressView::Bar(bar) => bar.println(make_safe(text)),
+            ProgressView::Bar(bar) => bar.println(escape_unsafe_text(text)),
             ProgressView::Lines { .. } => print_remark(text),
         }
     }

@@ -10,12 +10,12 @@ use crate::output::print_remark;
 use packetrig_sys::sandbox::{self, ProcessCapabilities};
 
 /// Leaves a supervisor the capabilities that its worker starts with.
-pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
+pub(crate) fn limit_supervisor_rights(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
     Ok(packetrig_program::sandbox::limit_rights(flags, needs::supervisor_capabilities(has_namespaces))?)
 }
 
 /// Leaves `fleet up` only these capabilities.
-pub(crate) fn limit_broker(kept: ProcessCapabilities) -> Result<(), Error> {
+pub(crate) fn limit_broker_rights(kept: ProcessCapabilities) -> Result<(), Error> {
     sandbox::limit_rights(kept)?;
     // The rights are read from the kernel, for all threads: packetrig prints the rights that the kernel enforces.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();

@@ -11,8 +11,8 @@ pub(crate) fn port_speeds(plan: &Plan) -> Vec<Option<BitRate>> {
 }
 
 fn link_speed(location: &PortLocation) -> Option<BitRate> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = EthtoolCalls::open_in(&netns).ok()?.read_speed(&location.interface).ok()??;
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()?;
+    let speed = EthtoolCalls::open_in(&netns).ok()?.read_link_speed(&location.interface).ok()??;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 

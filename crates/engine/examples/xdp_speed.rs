@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }
     }
-    let mut trial = UnattachedProgram::load_meter()?;
+    let mut trial = UnattachedProgram::load_meter_program()?;
     for (what, kind, ip) in
         [("IPv4/UDP", 0x0800_u16, &V4[..]), ("IPv6/UDP", 0x86dd, &V6), ("not IP", 0x88b5, &V4)]
     {

@@ -50,7 +50,7 @@ pub struct DoctorFinding {
 }
 
 /// Judges the machine, then each interface. `refused` are the interfaces that the lab guard refuses, by their index.
-pub fn judge_all(
+pub fn judge_machine_and_interfaces(
     machine: &MachineFacts,
     interfaces: &[InterfaceFacts],
     refused: &BTreeMap<u32, GuardRefusal>,

@@ -106,7 +106,7 @@ pub(crate) struct InterfaceClaim {
 }
 
 /// Returns the name under which an interface is locked in its namespace.
-pub fn lock_name(index: u32) -> String {
+pub fn interface_lock_name(index: u32) -> String {
     format!("packetrig/interface/{index}")
 }
 
@@ -114,16 +114,16 @@ pub fn lock_name(index: u32) -> String {
 pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
     let name = &port.location.interface;
     let location = location_text(&port.location);
-    let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+    let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
     let mut links = NamespaceLinks::open_in(&netns)?;
-    let link = links.by_name(name)?;
+    let link = links.find_link_by_name(name)?;
     guard::permit_port(&netns, link.index, &location, confirmed)?;
-    let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {location}"))?;
+    let lock = NameLock::acquire_name(&netns, &interface_lock_name(link.index), &format!("port {location}"))?;
     let request = quiet::InterfaceSettings { mtu: port.mtu };
     // This comes after guard and lock: the interface has not been changed yet, so a refusal leaves no trace.
-    let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, request)?;
+    let quieted = QuietInterface::quieten_interface(&netns, &mut links, &link, request)?;
     // The link is read again, because making it quiet may have changed the MTU and the flags.
-    let link = links.by_name(name)?;
+    let link = links.find_link_by_name(name)?;
     let site = PortSite {
         netns: netns.duplicate()?,
         index: link.index,
@@ -164,7 +164,7 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error>
         let rx = RxRing::open_on_interface(netns, link.index, location, rx_options);
         // Immediately after the ring: a frame that is in the ring and not in the interface's count
         // would unbalance the ledger.
-        let restarted = rx_meter.restart_counts();
+        let restarted = rx_meter.restart_interface_counts();
         let tx = tx.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, Error>((restarted.and(rx)?, tx?))
     })?;
@@ -191,10 +191,10 @@ pub(crate) fn longest_frame(link: &Link, largest: Option<FrameSize>) -> usize {
 
 fn describe_port(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {
     let ethtool = EthtoolCalls::open_in(netns)?;
-    let speed = ethtool.read_speed(&link.name).ok().flatten();
+    let speed = ethtool.read_link_speed(&link.name).ok().flatten();
     let speed = speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000));
     // Informative only: a port without a known driver works.
-    let driver = ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default();
+    let driver = ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default();
     Ok(PortInfo {
         name: port.name.clone(),
         location: location.to_owned(),

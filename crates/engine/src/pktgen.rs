@@ -34,12 +34,12 @@ use std::sync::Arc;
 
 /// Opens a port that sends with the kernel's generator.
 pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
-    let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+    let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
     // The generator first: on a machine without it the open fails before an interface is touched.
     let generator = Pktgen::open_in(&netns)?;
     let opened = packet::open_port(port, options)?;
     let interface = &port.location.interface;
-    let index = NamespaceLinks::open_in(&netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open_in(&netns)?.find_link_by_name(interface)?.index;
     // This comes after `packet::open`, which has locked the interface.
     let checksums = ChecksumOffload::switch_off(&netns, interface);
     let doubts = SendDoubts::default();
@@ -60,7 +60,7 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
 /// Checks whether the generator can send these streams: all problems at once, each with its path in the plan. Needs no
 /// rights; arming a port runs the same check.
 pub fn check_streams(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
-    options::read_all(streams).map(drop)
+    options::read_stream_settings(streams).map(drop)
 }
 
 /// Keeps a port for this process. Fields drop in this order.

@@ -73,7 +73,7 @@ pub trait FrameRx: Send {
     /// Returns the largest uncertainty so far of converting an arrival stamp to the monotonic clock.
     fn clock_bound(&self) -> Nanos;
     /// Tells whether many frames are expected: without them, polling less often spares the processor.
-    fn expect_traffic(&mut self, expected: bool) {
+    fn set_traffic_expectation(&mut self, expected: bool) {
         let _ = expected;
     }
     /// Requests only the frames that pass `program`; the port neither delivers nor counts other frames. The

@@ -72,7 +72,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
             tap.set_filtered_before();
         }
         let state = ReceiverState::from_job(job);
-        self.port.expect_traffic(state.is_needed_often());
+        self.port.set_traffic_expectation(state.needs_frequent_reads());
         self.state = Some(state);
         Ok(())
     }

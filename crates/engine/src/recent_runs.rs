@@ -22,13 +22,13 @@ struct RecentRun {
 
 /// Returns the runs before this one, the latest first. Remembers this one for later runs, if it has a name.
 pub(crate) fn remember_run(run: &str, key: TagKey) -> Vec<EarlierRun> {
-    remember_run_in(&runtime_directory::path_for(RECENT_RUNS_DIRECTORY).join("keys.json"), run, key)
+    remember_run_in(&runtime_directory::runtime_path_for(RECENT_RUNS_DIRECTORY).join("keys.json"), run, key)
 }
 
 fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     // One lock covers reading, changing and writing: without it, the second of two runs that begin at once
     // would overwrite the entry of the first.
-    let _held = runtime_directory::hold_file(path);
+    let _held = runtime_directory::lock_file_for_update(path);
     let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
     // A run that begins again has one entry, the newest.

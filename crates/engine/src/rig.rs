@@ -41,7 +41,7 @@ use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::PortPlaces;
-use prepare::{bind_plan, check_sizes, open_all, stream_spec};
+use prepare::{bind_plan, check_frame_sizes, open_local_ports, stream_spec};
 use running_port::RunningPort;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -127,16 +127,16 @@ impl TestRig {
             // This check comes before ports are opened: a plan that cannot be steered must not touch an interface.
             steering::check_steerable(&plan)?;
         }
-        let mut open = open_all(&plan, &places, opener)?;
+        let mut open = open_local_ports(&plan, &places, opener)?;
         // This comes after all ports are open: a port may be the far end of another port's cable, which has
         // no carrier before.
         for (_, port) in &mut open {
             port.hold.await_ready()?;
-            port.hold.revise_info(&mut port.info);
+            port.hold.correct_port_info(&mut port.info);
         }
         let infos: Vec<(usize, PortInfo)> =
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
-        check_sizes(&plan, &infos)?;
+        check_frame_sizes(&plan, &infos)?;
         let plan = bind_plan(plan, &places, &infos)?;
         // This is asked a second time, because shares of a link speed become frames per second only on open ports.
         places.check_permit_of_open_ports(&plan, &infos)?;
@@ -202,7 +202,7 @@ impl TestRig {
 
     /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
     fn has_receivers_elsewhere(&self) -> bool {
-        self.sent_here()
+        self.locally_sent_streams()
             .any(|stream| !self.plan.plan.streams[stream].rx.iter().all(|port| self.runs_port(*port)))
     }
 
@@ -211,7 +211,7 @@ impl TestRig {
     }
 
     /// Returns the streams that local ports send.
-    fn sent_here(&self) -> impl Iterator<Item = usize> {
+    fn locally_sent_streams(&self) -> impl Iterator<Item = usize> {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 

@@ -75,13 +75,13 @@ impl StreamSegment {
     }
 
     /// Returns the number of the first frame that is not due yet `elapsed` after T.
-    pub fn due_before(&self, elapsed: Nanos) -> u64 {
+    pub fn frames_due_before(&self, elapsed: Nanos) -> u64 {
         if elapsed <= self.at {
             return self.first;
         }
         // Converts the time since T to a time on the timeline, which has its own origin.
         let since = elapsed.saturating_sub(self.at) + self.timeline.due_time(self.index);
-        let index = self.timeline.due_before(since).max(self.index);
+        let index = self.timeline.frames_due_before(since).max(self.index);
         self.first.saturating_add(index - self.index)
     }
 

@@ -15,9 +15,9 @@ mod lane;
 mod peaks;
 mod stalls;
 
-use ahead::AheadMeter;
-pub(crate) use ahead::{AheadLog, SPACING_TOLERANCE};
-use catch_up::CatchUp;
+use ahead::AheadFrameDetector;
+pub(crate) use ahead::{AheadBurstLog, SPACING_TOLERANCE};
+use catch_up::SenderLag;
 pub(crate) use catch_up::{ALWAYS_LATE_AFTER, CATCH_UP_DIVISOR, MAX_HOLD_UP, ON_TIME_TOLERANCE};
 pub(crate) use peaks::SendingPeakMeter;
 pub(crate) use stalls::StallLog;
@@ -59,8 +59,8 @@ pub struct TestSender<T, C> {
     gate: SendGate,
     /// Built frames that the kernel has not confirmed yet: (lane, time of building).
     unconfirmed: Vec<(usize, MonoTime)>,
-    catch_up: CatchUp,
-    ahead: AheadMeter,
+    catch_up: SenderLag,
+    ahead: AheadFrameDetector,
     peaks: SendingPeakMeter,
 }
 
@@ -87,8 +87,8 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
             stopped: None,
             gate: SendGate::without_lease(),
             unconfirmed: Vec::with_capacity(MAX_FRAMES_PER_CALL),
-            catch_up: CatchUp::default(),
-            ahead: AheadMeter::default(),
+            catch_up: SenderLag::default(),
+            ahead: AheadFrameDetector::default(),
             peaks: SendingPeakMeter::default(),
         }
     }
@@ -149,7 +149,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 // The file reader was behind, so the heap had only the time of the next check. The frame's
                 // due time may be known now.
                 if lane.frames.was_next_unread() {
-                    *top = Reverse((lane.next_due(start, now), index));
+                    *top = Reverse((lane.next_due_time(start, now), index));
                     continue;
                 }
                 // Without a frame the batch ends, because the file reader is behind. The lane keeps its place
@@ -159,7 +159,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                     ahead.add_frame(instant, now);
                 }
                 unconfirmed.push((index, now));
-                *top = Reverse((lane.next_due(start, now), index));
+                *top = Reverse((lane.next_due_time(start, now), index));
                 return Some(len);
             }
         });
@@ -170,7 +170,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     }
 
     /// Hands the built frames to the kernel, and records the uncertainty of their stamps.
-    fn hand_over(&mut self) -> Result<(), Error> {
+    fn hand_over_frames(&mut self) -> Result<(), Error> {
         if self.port.pending_frames() == 0 && self.unconfirmed.is_empty() {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
                 self.due.extend(lanes.map(|(i, lane)| {
                     lane.is_open = true;
                     lane.counts.is_sending = true;
-                    Reverse((lane.next_due(start, start), i))
+                    Reverse((lane.next_due_time(start, start), i))
                 }));
             }
             StreamControl::StartAt(_) => {}
@@ -229,7 +229,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         };
         self.stop_without_lease(start, now);
         self.build_batch(start);
-        self.hand_over()?;
+        self.hand_over_frames()?;
         self.forget_frames_after_stop(now);
         // Frames that wait in the ring need another call, whatever the schedule says.
         if !self.unconfirmed.is_empty() || self.port.pending_frames() > 0 {
@@ -325,7 +325,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
             // receivers do not expect.
             if !lane.counts.is_sending && segment.first_number() == lane.counts.frames {
                 lane.begin_segment(segment.clone());
-                self.due.push(Reverse((lane.next_due(start, now), index)));
+                self.due.push(Reverse((lane.next_due_time(start, now), index)));
             }
         }
     }

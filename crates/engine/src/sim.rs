@@ -105,7 +105,7 @@ impl<C: WorkerClock> SimTx<C> {
     }
 
     /// Moves the oldest frame from the ring into the links.
-    fn hand_over(&mut self, now: MonoTime) {
+    fn launch_oldest_frame(&mut self, now: MonoTime) {
         let slot = &self.slots[self.first];
         // Positions count every frame that leaves the ring, refused ones included.
         let position = self.counters.handed_over + self.counters.refused;
@@ -140,7 +140,7 @@ impl<C: WorkerClock> FrameTx for SimTx<C> {
         let now = self.clock.now();
         // A frame enters all links at once, so the slowest link holds back the ring.
         while self.filled > 0 && self.links.iter().all(|link| link.lock_link().has_room(now)) {
-            self.hand_over(now);
+            self.launch_oldest_frame(now);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_stats::result::{
-    MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks, SentAhead,
+    MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks, SentAheadBurst,
 };
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use packetrig_wire::{FrameTemplate, tag::TagKey};
@@ -90,7 +90,7 @@ impl StreamSpec {
     pub fn planned_frames(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
         let due = match (start, stopped) {
             (None, _) => return 0,
-            (Some(start), Some(stopped)) => self.timeline.due_before(stopped.since(start)),
+            (Some(start), Some(stopped)) => self.timeline.frames_due_before(stopped.since(start)),
             (Some(_), None) => return self.timeline.total_frames().unwrap_or(u64::MAX),
         };
         due.max(frames)
@@ -162,7 +162,7 @@ pub struct SendingRecord {
     /// The most frames that it sent within short times; absent if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
-    pub ahead: Vec<SentAhead>,
+    pub ahead: Vec<SentAheadBurst>,
     /// Reason why its counts are uncertain, in words.
     pub fault: Option<String>,
 }

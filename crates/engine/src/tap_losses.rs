@@ -65,14 +65,14 @@ pub struct TapLossLog {
 impl TapLossLog {
     /// Creates the log of a tap that begins to forward now.
     pub fn begin_log(tap: &str, now: MonoTime) -> io::Result<Self> {
-        Self::begin_in(&runtime_directory::path_for(TAP_LOSSES_DIRECTORY), tap, now)
+        Self::begin_loss_log_in(&runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY), tap, now)
     }
 
-    fn begin_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
+    fn begin_loss_log_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
         remove_old_files(directory, now);
         let process = process::current_process_id();
         let path = directory.join(format!("{tap}-{process}{LOSS_FILE_EXTENSION}"));
-        let lock = runtime_directory::hold_file(&path);
+        let lock = runtime_directory::lock_file_for_update(&path);
         let file = TapLossFile {
             tap: tap.to_owned(),
             process,
@@ -94,7 +94,7 @@ impl TapLossLog {
         // The loss lies between the last known time and now; its exact time is unknown.
         if more > 0 {
             file.losses.push(TapLoss { from: file.told, until: now, frames: more });
-            join_oldest(&mut file.losses);
+            join_oldest_losses(&mut file.losses);
             self.lost = lost;
         }
         // An older reading does not move the known time back.
@@ -122,7 +122,7 @@ impl TapLossLog {
     }
 }
 
-fn join_oldest(losses: &mut Vec<TapLoss>) {
+fn join_oldest_losses(losses: &mut Vec<TapLoss>) {
     while losses.len() > MAX_LOSSES {
         let oldest = losses.remove(0);
         // The two losses are joined, and none is dropped: the doubt gets wider, never smaller.
@@ -136,7 +136,7 @@ fn remove_old_files(directory: &Path, now: MonoTime) {
         // A time in the future is from before a reboot: the monotonic clock starts again.
         let is_old =
             read_file(&path).is_none_or(|file| file.told + ENDED_TAP_FILE_LIFETIME < now || now < file.told);
-        if is_old && !runtime_directory::is_held(&path) {
+        if is_old && !runtime_directory::is_file_held(&path) {
             // An error is ignored: no run asks for the time of such a file.
             drop(remove_files(&path));
         }
@@ -181,15 +181,25 @@ impl DoubtfulTapTime {
 
 /// Returns when taps of this machine lost frames between two times. Waits a moment for taps that are behind.
 pub(crate) fn find_doubtful_times(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
-    find_in(&runtime_directory::path_for(TAP_LOSSES_DIRECTORY), from, until, TAP_TIMEOUT)
+    find_doubtful_times_in(
+        &runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY),
+        from,
+        until,
+        TAP_TIMEOUT,
+    )
 }
 
-fn find_in(directory: &Path, from: MonoTime, until: MonoTime, timeout: Nanos) -> Vec<DoubtfulTapTime> {
+fn find_doubtful_times_in(
+    directory: &Path,
+    from: MonoTime,
+    until: MonoTime,
+    timeout: Nanos,
+) -> Vec<DoubtfulTapTime> {
     let give_up_ns = clock::monotonic_ns() + timeout.as_u64();
     let each = list_files(directory).into_iter().flat_map(|path| {
         loop {
             // Checks the lock before it reads the file: a tap that ends in between has written its last counts by then.
-            let is_alive = runtime_directory::is_held(&path);
+            let is_alive = runtime_directory::is_file_held(&path);
             let Some(file) = read_file(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;
             if is_known || !is_alive || clock::monotonic_ns() >= give_up_ns {

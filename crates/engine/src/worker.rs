@@ -71,11 +71,11 @@ pub(crate) struct PortWorker<W, S> {
     name: String,
     orders: Sender<WorkerCommand<W>>,
     shared: Arc<WorkerState<S>>,
-    thread: Option<JoinHandle<EndedWorker<W>>>,
+    thread: Option<JoinHandle<FinishedWorker<W>>>,
 }
 
 /// An ended worker: the half that it owned, with all its counts.
-pub(crate) struct EndedWorker<W> {
+pub(crate) struct FinishedWorker<W> {
     pub(crate) work: W,
     /// Error that ended the worker before it received the order to quit.
     pub(crate) fault: Option<WorkerFault>,
@@ -95,9 +95,9 @@ pub(crate) trait WorkerTask: Send + 'static {
     fn apply_control(&mut self, control: StreamControl);
     fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
     /// Waits for work, at most until `until`.
-    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
+    fn wait_for_work_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
     /// Returns whether only orders and the time bring work, so that it may wait on the channel of orders.
-    fn needs_only_orders(&self) -> bool {
+    fn needs_only_commands(&self) -> bool {
         false
     }
     /// Reads the kernel's counters for the next [`Self::current_counts`].
@@ -107,7 +107,7 @@ pub(crate) trait WorkerTask: Send + 'static {
     /// Returns its counts, with the kernel's counters as they were read last.
     fn current_counts(&self) -> Self::Counts;
     /// Stops working because of an error.
-    fn give_up(&mut self) {}
+    fn give_up_work(&mut self) {}
     /// Offset of its publications. Senders publish after receivers, so that everything counted as received is
     /// also counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
@@ -152,7 +152,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.send_order(WorkerCommand::Ask(Box::new(move |work| {
             let done = request(work);
-            Box::new(move || ignore_closed(reply.send(done)))
+            Box::new(move || ignore_closed_channel(reply.send(done)))
         })));
         if let Ok(answer) = answer.recv() {
             return Ok(answer);
@@ -164,7 +164,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
 
     fn send_order(&self, order: WorkerCommand<W>) {
         // A worker that has panicked needs no orders; the next `check` detects it.
-        ignore_closed(self.orders.send(order));
+        ignore_closed_channel(self.orders.send(order));
     }
 
     /// Returns whether its last step had nothing left to do, or an error ended its work.
@@ -203,7 +203,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     /// Ends the worker and takes back its half, whatever error it met.
-    pub(crate) fn quit_and_join(&mut self) -> Result<EndedWorker<W>, Error> {
+    pub(crate) fn quit_and_join(&mut self) -> Result<FinishedWorker<W>, Error> {
         self.send_order(WorkerCommand::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
         thread.join().map_err(|_| Error::Panicked(self.name.clone()))
@@ -213,7 +213,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
 impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            ignore_closed(self.orders.send(WorkerCommand::Quit));
+            ignore_closed_channel(self.orders.send(WorkerCommand::Quit));
             // A caller that drops a worker without `quit` is handling another error already.
             drop(thread.join());
         }
@@ -226,20 +226,20 @@ fn run_worker<W: WorkerTask>(
     inbox: &Receiver<WorkerCommand<W>>,
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
-) -> EndedWorker<W> {
+) -> FinishedWorker<W> {
     // An error is ignored: without the right to it this is an ordinary thread, and the cost shows as
     // late or lost frames.
     drop(sched::request_precedence());
     let mut since = clock.now();
     let Err(error) = work_until_quit(&mut work, clock, inbox, shared, (ready, &mut since)) else {
-        return EndedWorker { work, fault: None };
+        return FinishedWorker { work, fault: None };
     };
-    work.give_up();
+    work.give_up_work();
     publish_counts(&work, clock.now(), shared);
     // This comes after the last counts, as at the end of all work.
     shared.done.store(true, Ordering::Release);
     answer_until_quit(&mut work, clock, inbox, shared);
-    EndedWorker { work, fault: Some(WorkerFault { error, since }) }
+    FinishedWorker { work, fault: Some(WorkerFault { error, since }) }
 }
 
 /// Works until told to quit. Keeps in `since` when the last step without an error began; signals
@@ -264,7 +264,7 @@ fn work_until_quit<W: WorkerTask>(
             Ok(WorkerCommand::Ask(request)) => {
                 let reply = request(work);
                 // This comes before the reply, so that the caller finds the effect in the published counts.
-                let published = publish_latest(work, clock, shared);
+                let published = publish_latest_counts(work, clock, shared);
                 reply();
                 // The counters are read after the reply: the caller gets its answer even if reading fails.
                 published?;
@@ -276,18 +276,18 @@ fn work_until_quit<W: WorkerTask>(
         let step = work.run_step(now)?;
         // This is set only after a step: `start` promises that a receiver has read its ring once.
         if let Some(ready) = ready.take() {
-            ignore_closed(ready.send(()));
+            ignore_closed_channel(ready.send(()));
         }
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
             // The counts are published before `done` is set: a reader that sees `done` then finds the last counts.
-            publish_latest(work, clock, shared)?;
+            publish_latest_counts(work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
             // The next time counts from now: a delayed worker skips periods and does not make up for them.
-            publish_at = next_publication(now, W::PUBLISH_AFTER);
-            publish_latest(work, clock, shared)?;
+            publish_at = next_publication_time(now, W::PUBLISH_AFTER);
+            publish_latest_counts(work, clock, shared)?;
         }
         *since = now;
         let until = match step {
@@ -329,14 +329,14 @@ fn wait_for_work<W: WorkerTask>(
     // An order can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait
     // ends shortly before the next frame, and `idle` waits for the exact time.
     let free = until.since(clock.now()).as_u64().saturating_sub(ORDER_WAIT_MARGIN.as_u64());
-    if work.needs_only_orders() && free > 0 {
+    if work.needs_only_commands() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
     }
-    work.idle_until(clock, until)?;
+    work.wait_for_work_until(clock, until)?;
     Ok(None)
 }
 
-fn publish_latest<W: WorkerTask>(
+fn publish_latest_counts<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
     shared: &WorkerState<W::Counts>,
@@ -358,10 +358,10 @@ fn publish_counts<W: WorkerTask>(work: &W, at: MonoTime, shared: &WorkerState<W:
 }
 
 /// Ignores a closed channel: the receiving thread has ended and does not need the message.
-fn ignore_closed<T>(_: Result<(), SendError<T>>) {}
+fn ignore_closed_channel<T>(_: Result<(), SendError<T>>) {}
 
 /// Returns the next common time of publication, plus `after`.
-fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
+fn next_publication_time(now: MonoTime, after: Nanos) -> MonoTime {
     let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLICATION_INTERVAL.as_u64() + 1;
     MonoTime::from_nanos(periods * PUBLICATION_INTERVAL.as_u64()) + after
 }

@@ -33,7 +33,7 @@ use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::PromiscuousMode;
-use packetrig_sys::xdp::rx::{MAX_WHOLE_FRAME_BYTES, PassedFrames, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{FramesPassedToStack, MAX_WHOLE_FRAME_BYTES, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
 use switch::{SocketHandover, SwitchTx, XdpHold};
@@ -60,12 +60,13 @@ pub fn open_port(
     let promiscuous =
         port.promiscuous.then(|| PromiscuousMode::enable_on(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.start_meter()?;
-    let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
+    let pass =
+        if options.has_devices { FramesPassedToStack::Neighbours } else { FramesPassedToStack::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: MAX_WHOLE_FRAME_BYTES, pass };
     let rx = XdpRx::open_on_interface(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's
     // count unbalances the ledger.
-    rx_meter.restart_counts()?;
+    rx_meter.restart_interface_counts()?;
     let mut info = claim.port_info(port)?;
     info.back_end = if method == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
     let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
@@ -87,7 +88,7 @@ pub fn open_port(
         port: claim.into_hold(),
     };
     if let SendMethod::Socket(reason) = method {
-        hold.use_socket(features, reason.as_deref())?;
+        hold.switch_to_socket(features, reason.as_deref())?;
     }
     Ok(OpenPort {
         info,

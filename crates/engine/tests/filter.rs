@@ -239,12 +239,12 @@ fn translated_filters_pass_verifier_and_match_libpcap() {
         let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
         let loaded = match bpf::BpfProgram::load_xdp("filter", &code, false) {
             Ok(loaded) => loaded,
-            Err(error) if error.is_permission() => return say(&error),
+            Err(error) if error.is_permission_error() => return say(&error),
             Err(error) => panic!("`{expression}`: {error}"),
         };
         for frame in &frames {
             let wanted = if libpcap(&program, frame) { MATCH } else { MISMATCH };
-            assert_eq!(loaded.run_once(frame).unwrap().0, wanted, "`{expression}` on {frame:02x?}");
+            assert_eq!(loaded.run_program_once(frame).unwrap().0, wanted, "`{expression}` on {frame:02x?}");
         }
     }
 }
@@ -283,14 +283,19 @@ fn random_translations_pass_verifier_and_match_interpreter() {
         let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
         let loaded = match bpf::BpfProgram::load_xdp("filter", &code, false) {
             Ok(loaded) => loaded,
-            Err(error) if error.is_permission() => return say(&error),
+            Err(error) if error.is_permission_error() => return say(&error),
             Err(error) => panic!("{:?}: {error}", program.insns()),
         };
         programs += 1;
         for frame in &frames {
             let wanted = if program.matches_frame(frame) { MATCH } else { MISMATCH };
             passed += usize::from(wanted == MATCH);
-            assert_eq!(loaded.run_once(frame).unwrap().0, wanted, "{:?} on {frame:02x?}", program.insns());
+            assert_eq!(
+                loaded.run_program_once(frame).unwrap().0,
+                wanted,
+                "{:?} on {frame:02x?}",
+                program.insns()
+            );
         }
     }
     assert!(programs > 500 && passed > 1000, "{programs} programs, {passed} passed: too few to tell");

@@ -8,7 +8,7 @@
 //! that loses frames is an error: otherwise a run could look fast because it does less work.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
-use packetrig_fleet_io::{EnginePlane, LocalExecutor, RunExecutor, RunOptions, run_on};
+use packetrig_fleet_io::{EnginePlane, LocalExecutor, RunExecutor, RunOptions, run_document};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
 use packetrig_stats::port::BackEnd;
@@ -84,7 +84,7 @@ fn measure(
     options: RunOptions,
 ) -> Result<RunTimes, Box<dyn Error>> {
     let began = clock::monotonic_ns();
-    let report = run_on(executor, document, options, (&|| false, &mut |_| ()))?;
+    let report = run_document(executor, document, options, (&|| false, &mut |_| ()))?;
     let wall = milliseconds(clock::monotonic_ns() - began);
     let stream = &report.streams[0];
     if stream.received.as_ref().map(|received| received.frames) != Some(FRAMES) {

@@ -3,8 +3,8 @@
 //! On one machine there is nothing else. In a fleet the node's [`NodeMembership`] stands beside it; only this
 //! module uses its clocks, leases and spool, and passes them on.
 
-use crate::blame::fault_of;
-use crate::error::{Error, best_effort};
+use crate::blame::node_fault_of;
+use crate::error::{Error, ignore_failure};
 use crate::event_log;
 use crate::membership::NodeMembership;
 use crate::plane::PlaneSource;
@@ -159,7 +159,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         // The first call after a run starts the time for which ports are kept,
         // so there must be none during a run.
         if self.plane.is_none() {
-            self.planes.close_unused(now());
+            self.planes.close_unused_ports(now());
         }
         // Hellos go out during a run, too: the controller learns of a node's
         // troubles and its overload by them.
@@ -223,10 +223,10 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     /// Performs an action. Also a failure is an event: without one the machine would wait for its answer for ever.
     fn perform_action(&mut self, action: AgentAction) -> Option<AgentEvent> {
-        self.try_action(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
+        self.try_agent_action(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
     }
 
-    fn try_action(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
+    fn try_agent_action(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
         event_log::log_agent_action(self.agent.head(), &action);
         match action {
             AgentAction::Reply(head, reply) => self.post_to_controller(MessageBody::Reply(head, reply)),
@@ -311,7 +311,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     fn post_to_controller(&mut self, body: MessageBody) {
         // The silence of a dead controller is noticed elsewhere; there is nobody to report the failure to.
-        best_effort(self.endpoint.post_message(&NodeName::controller(), body));
+        ignore_failure(self.endpoint.post_message(&NodeName::controller(), body));
     }
 
     /// An error outside the data plane ends the run on this node, too.
@@ -331,7 +331,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     /// Converts an error for the controller. The first error is stored for the caller of [`serve_agent`].
     fn record_failure(&mut self, error: EngineError) -> NodeFault {
-        let fault: NodeFault = fault_of(&error);
+        let fault: NodeFault = node_fault_of(&error);
         // Later errors are mostly consequences of the first one.
         self.failure.get_or_insert(error);
         fault
@@ -344,5 +344,5 @@ fn require_part<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
 }
 
 fn not_prepared_fault() -> NodeFault {
-    fault_of(&EngineError::Bug("a command refers to a run that is not prepared on this node"))
+    node_fault_of(&EngineError::Bug("a command refers to a run that is not prepared on this node"))
 }

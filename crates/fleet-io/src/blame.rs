@@ -33,7 +33,7 @@ impl Error {
 }
 
 /// An error of the data plane as a node reports it to its controller.
-pub(crate) fn fault_of(error: &packetrig_engine::Error) -> NodeFault {
+pub(crate) fn node_fault_of(error: &packetrig_engine::Error) -> NodeFault {
     NodeFault { blame: error.blame(), text: error.to_string() }
 }
 

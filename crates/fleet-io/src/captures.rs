@@ -3,7 +3,7 @@
 //! Invariant: only files in the directory of captures are read. No more bytes of a run's captures leave the node than its owner allows,
 //! here and through the spool together. A file is read one range at a time.
 
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use packetrig_fleet::captures::{
     CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureRequest,
     MAX_RANGE_BYTES,
@@ -65,7 +65,7 @@ impl Drop for CaptureServer {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             // The thread's result is not needed any more, even if the thread panicked.
-            best_effort(thread.join());
+            ignore_failure(thread.join());
         }
     }
 }
@@ -116,7 +116,7 @@ impl CaptureDirectory {
         let identity = file_identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
         // The first request counts the whole file. A file counts only once, however many ranges are requested.
-        allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
+        allowance.count_sent_file(run, file, identity.size).map_err(|error| error.to_string())?;
         // The spool counts with the same allowance, and reading a range may have to wait for the disk.
         drop(allowance);
         let bytes = match question.request {
@@ -131,7 +131,7 @@ impl CaptureDirectory {
     }
 
     fn open_capture(&self, run: &RunId, file: &str) -> io::Result<File> {
-        if !is_plain(&run.0) || !is_plain(file) {
+        if !is_plain_file_name(&run.0) || !is_plain_file_name(file) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a valid name of a capture"));
         }
         let path = self.directory.join(&run.0).join(file);
@@ -144,7 +144,7 @@ impl CaptureDirectory {
 }
 
 /// Returns whether this is a plain name and no path.
-fn is_plain(name: &str) -> bool {
+fn is_plain_file_name(name: &str) -> bool {
     let has_plain_characters =
         name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
     // A dot at the beginning would admit `..`. Linux allows 255 bytes for the name of a file (NAME_MAX).

@@ -32,7 +32,7 @@ mod tests {
         assert!(Nanos::new(fit.offset_ns.unsigned_abs()) <= fit.bound, "{fit:?}");
         assert!(fit.bound > Nanos::ZERO && fit.bound < Nanos::from_millis(20), "{fit:?}");
         let last = prober.measure_final_fit(Nanos::from_secs(20)).expect("answered again");
-        assert!(fit.agrees_with(&last), "{fit:?} {last:?}");
+        assert!(fit.agrees_with_fit(&last), "{fit:?} {last:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::agent::now;
 use crate::clock;
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunRecord};
 use packetrig_fleet::fabric::{self, Endpoint};
 use packetrig_fleet::hello::NodeHello;
@@ -57,7 +57,7 @@ pub(crate) trait RunServices {
     /// Takes in the counts of a node so far.
     fn on_sample(&mut self, _from: &NodeName, _sample: &CountSample) {}
     /// Takes in a node's comparison of its clock with this one.
-    fn on_clock(&mut self, _from: NodeName, _record: ClockRecord) {}
+    fn on_clock_record(&mut self, _from: NodeName, _record: ClockRecord) {}
     /// Comparisons of the nodes' clocks with this one, for those that have reported it.
     fn clock_fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
@@ -120,7 +120,7 @@ pub(crate) fn control_run<E: Endpoint>(
         began: None,
         times: RunTimes::default(),
     };
-    control.run_loop()?;
+    control.run_control_loop()?;
     Ok(ControlledRun { controller: control.machine, times: control.times })
 }
 
@@ -138,7 +138,7 @@ struct ControlLoop<'a, 'u, E> {
 }
 
 impl<E: Endpoint> ControlLoop<'_, '_, E> {
-    fn run_loop(&mut self) -> Result<(), Error> {
+    fn run_control_loop(&mut self) -> Result<(), Error> {
         self.feed_event(ControllerEvent::Begin)?;
         let mut heard = now();
         // The machine has a deadline as long as the run is not over.
@@ -202,7 +202,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             MessageBody::Renew(head, nonce) => Some(ControllerEvent::Renewal(from, head, nonce)),
             MessageBody::Clock(head, record) => {
                 if head == *self.machine.head() {
-                    self.services.on_clock(from, *record);
+                    self.services.on_clock_record(from, *record);
                 }
                 None
             }
@@ -298,7 +298,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
 
     fn post_message(&mut self, to: &NodeName, body: MessageBody) {
         // The controller notices a dead node by its silence, or because its thread has ended.
-        best_effort(self.endpoint.post_message(to, body));
+        ignore_failure(self.endpoint.post_message(to, body));
     }
 
     fn emit_event(&mut self, at: MonoTime, kind: RunEventKind) {

@@ -12,11 +12,11 @@ const MAX_PLAN_STARTS: usize = 3;
 
 /// Runs of the same plan whose start came too late.
 #[derive(Clone, Debug, Default)]
-pub struct EarlierStarts {
+pub struct LateStartedRuns {
     runs: Vec<RunId>,
 }
 
-impl EarlierStarts {
+impl LateStartedRuns {
     /// Returns whether the plan is begun again if this start fails, too.
     pub fn may_retry_start(&self, operator: &dyn RunOperator) -> bool {
         // `runs` does not yet contain the current start.

@@ -75,4 +75,4 @@ pub enum Error {
 }
 
 /// Drops the result of a request that may fail without harm; a comment at the call says why.
-pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
+pub(crate) fn ignore_failure<T, E>(_attempt: Result<T, E>) {}

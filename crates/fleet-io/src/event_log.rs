@@ -28,7 +28,7 @@ pub(crate) fn log_run_event(event: &RunEvent) {
 
 /// Logs an event of a node. `head`: the run that it is in.
 pub(crate) fn log_agent_event(head: Option<&MessageHead>, event: &AgentEvent) {
-    let (run, attempt) = (run_of(head), head.map(|head| head.attempt));
+    let (run, attempt) = (run_name_of(head), head.map(|head| head.attempt));
     match event {
         AgentEvent::Prepared(ports) => info!(run, attempt, ports = ports.len(), "ports opened"),
         AgentEvent::Armed => info!(run, attempt, "receivers started"),
@@ -53,7 +53,7 @@ pub(crate) fn log_agent_event(head: Option<&MessageHead>, event: &AgentEvent) {
 
 /// Logs the next action of a node.
 pub(crate) fn log_agent_action(head: Option<&MessageHead>, action: &AgentAction) {
-    let run = run_of(head);
+    let run = run_name_of(head);
     match action {
         AgentAction::StartAt(at) => info!(run, at_ns = at.as_nanos(), "start confirmed"),
         AgentAction::StopSenders => info!(run, "senders told to stop"),
@@ -78,6 +78,6 @@ const fn command_name(command: &NodeCommand) -> &'static str {
     }
 }
 
-fn run_of(head: Option<&MessageHead>) -> Option<&str> {
+fn run_name_of(head: Option<&MessageHead>) -> Option<&str> {
     head.map(|head| head.run.0.as_str())
 }

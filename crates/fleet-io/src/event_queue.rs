@@ -24,7 +24,7 @@ pub(crate) fn with_event_thread<T>(
     scope(|scope| {
         let reader = Builder::new()
             .name("events".to_owned())
-            .spawn_scoped(scope, || queue.deliver_all(on_event))
+            .spawn_scoped(scope, || queue.deliver_queued_events(on_event))
             .map_err(Error::Thread)?;
         let done = {
             // This happens after a panic of the work, too: otherwise the reader would wait for ever.
@@ -66,7 +66,7 @@ impl QueueState {
     fn make_room_for_sample(&mut self) {
         self.samples += 1;
         if self.samples > MAX_SAMPLES
-            && let Some(oldest) = self.events.iter().position(is_sample)
+            && let Some(oldest) = self.events.iter().position(is_sample_event)
         {
             self.events.remove(oldest);
             self.samples -= 1;
@@ -74,7 +74,7 @@ impl QueueState {
     }
 }
 
-const fn is_sample(event: &RunEvent) -> bool {
+const fn is_sample_event(event: &RunEvent) -> bool {
     matches!(event.kind, RunEventKind::Counters { .. })
 }
 
@@ -93,7 +93,7 @@ impl EventQueue {
     pub(crate) fn push_event(&self, event: &RunEvent) {
         event_log::log_run_event(event);
         let mut state = self.lock_state();
-        if is_sample(event) {
+        if is_sample_event(event) {
             state.make_room_for_sample();
         }
         state.events.push_back(event.clone());
@@ -101,7 +101,7 @@ impl EventQueue {
         self.changed.notify_one();
     }
 
-    fn deliver_all(&self, on_event: RunEventCallback<'_>) {
+    fn deliver_queued_events(&self, on_event: RunEventCallback<'_>) {
         let _closed = CloseOnDrop(self);
         while let Some(event) = self.next_event() {
             on_event(&event);
@@ -114,7 +114,7 @@ impl EventQueue {
         let waited = self.changed.wait_while(state, |state| state.events.is_empty() && !state.is_closed);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         let event = state.events.pop_front()?;
-        state.samples -= usize::from(is_sample(&event));
+        state.samples -= usize::from(is_sample_event(&event));
         Some(event)
     }
 }

@@ -27,7 +27,7 @@ mod shares;
 mod tests;
 
 pub use collector::{
-    KnownCounts, PartContents, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    KnownFrameCounts, PartContents, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
     UnfinishedPart,
 };
 pub use controlled::{ControlledFleet, begin_run};
@@ -43,7 +43,7 @@ pub use roster::{FleetRoster, KnownNodes};
 use crate::agent::now;
 use crate::clock::ClockResponder;
 use crate::control::{ControlledRun, RunUser};
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use crate::local::{EndedRun, RunExecutor, RunOptions, run_facts, run_preparation};
 use collector::{OtherRuns, SegmentCollector};
 use commit_times::CommitTimes;
@@ -53,7 +53,7 @@ use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
 use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
 use packetrig_fleet::places::{self, PlaceSettlement};
-use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes, ControllerTermWatch};
 use packetrig_plan::{PlanDocument, PlanParseOptions};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{NodeName, RunFacts, RunId};
@@ -70,11 +70,11 @@ const MAX_SAMPLES_PER_SECOND: u64 = 5000;
 
 /// Configuration of a controller.
 pub struct ControllerConfig {
-    pub identity: Identity,
+    pub identity: ControllerIdentity,
     /// Shows other controllers of this machine that this one is running. `None`: they have to watch its record.
     pub presence: Option<ControllerPresence>,
     /// Times of its term.
-    pub times: TermTimes,
+    pub times: ControllerTermTimes,
     /// Name of this machine's clock, in the form in which nodes name their clocks.
     pub clock: String,
     /// Seals the probes of clocks.
@@ -101,12 +101,12 @@ impl std::fmt::Debug for ControllerConfig {
 }
 
 pub struct FleetExecutor<F: Fabric> {
-    me: Identity,
+    me: ControllerIdentity,
     endpoint: F::Endpoint,
     records: F::Records,
     members: FleetMembers,
     /// Observations of other controllers' terms.
-    watch: TermWatch,
+    watch: ControllerTermWatch,
     /// The run in which this controller leads its nodes.
     led: Option<LedRun>,
     // The fields are dropped in this order: when the nodes are given back, no clock is answered and no result
@@ -149,7 +149,7 @@ pub enum NodeRetention {
 
 impl NodeRetention {
     /// Time for which nodes may keep their ports open after a run.
-    const fn keep_ports(self) -> Nanos {
+    const fn port_retention_time(self) -> Nanos {
         if let Self::Keep { ports } = self { ports } else { Nanos::ZERO }
     }
 
@@ -187,7 +187,7 @@ where
     /// Becomes one of the fleet's controllers. It leads no node yet.
     pub fn become_controller(fabric: &F, config: ControllerConfig) -> Result<Self, Error> {
         let me = config.identity;
-        let watch = TermWatch::new(config.times);
+        let watch = ControllerTermWatch::new(config.times);
         let records = fabric.open_records()?;
         let leadership = FleetLeadership::begin_term(fabric.open_records()?, me.clone(), config.times)?;
         let mut endpoint = fabric.open_endpoint(NodeName::controller_of(&me.controller))?;
@@ -284,14 +284,14 @@ where
 
     /// Confirms to nodes which of the results that they keep are stored: the controller that stored them may have ended before it did so.
     /// `below` returns the end of the stored part of a node in an attempt of a run.
-    pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
+    pub fn confirm_stored_segments(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
         for UncollectedPart { node, run, attempt, .. } in self.members.uncollected_parts() {
             let below = below(&node, &run, attempt);
             // At 0 nothing is stored, so there is nothing that the node could delete.
             if below > 0 {
                 let mark = StoredWatermark { run, attempt, below };
                 // The next controller sends it again.
-                best_effort(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
+                ignore_failure(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
             }
         }
     }
@@ -335,9 +335,9 @@ where
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
         // One controller answers all questions for leases, so each of many nodes asks more rarely.
-        let renew_every = limits.lease.map(|terms| terms.renew_every(nodes.len()));
+        let renew_every = limits.lease.map(|terms| terms.renewal_interval(nodes.len()));
         let steered = options.terms.steered;
-        let keep_ports_ns = self.retention.keep_ports();
+        let keep_ports_ns = self.retention.port_retention_time();
         let mut preparation = RunPreparation {
             places,
             say_every,

@@ -38,13 +38,15 @@ mod uplink;
 pub use agent::{serve_agent, serve_fleet_agent};
 pub use captures::{CaptureServer, OpenCaptures, SharedAllowance};
 pub use control::{RunEventCallback, RunUser};
-pub use earlier_starts::{EarlierStarts, is_late_start};
+pub use earlier_starts::{LateStartedRuns, is_late_start};
 pub use error::Error;
-pub use local::{EndedRun, LocalExecutor, RunExecutor, RunOptions, run_local, run_on, run_to_end};
+pub use local::{
+    EndedRun, LocalExecutor, RunExecutor, RunOptions, run_document, run_document_to_end, run_local,
+};
 pub use membership::{NodeMembership, NodeSite};
 pub use open_run::OpenRun;
 pub use operator::{RunOperator, SharedOperator};
 pub use plane::{EnginePlane, LentMachine, PlaneSource, PreparedPlane};
-pub use probes::{ProbePolicy, ReadDate};
+pub use probes::{DateReader, ProbePolicy};
 pub use session::{RunSession, SharedExecutor};
 pub use uplink::{ResultUplink, UplinkObserver, UplinkOpener, UplinkSource, UplinkStatus};

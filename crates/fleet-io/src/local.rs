@@ -49,30 +49,31 @@ pub struct RunOptions {
     pub criteria: AcceptanceCriteria,
 }
 
-/// Runs `document` on this machine's interfaces; see [`run_on`].
+/// Runs `document` on this machine's interfaces; see [`run_document`].
 pub fn run_local(
     document: &str,
     options: RunOptions,
     stop: &dyn Fn() -> bool,
     on_event: RunEventCallback<'_>,
 ) -> Result<RunReport, Error> {
-    run_on(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
+    run_document(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
 }
 
 /// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end.
 /// `on_event` gets the events on its own thread; if it is slow, samples of counts may be left out. A stopped or partial run also
 /// returns a report; an error means that the run never started.
-pub fn run_on(
+pub fn run_document(
     executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, RunEventCallback<'_>),
 ) -> Result<RunReport, Error> {
-    run_to_end(executor, document, options, (stop, on_event)).map(|(report, _)| report)
+    run_document_to_end(executor, document, options, (stop, on_event)).map(|(report, _)| report)
 }
 
-/// Runs `document`, as [`run_on`] does. Returns also the state to complete the report later, when results are missing that may still come.
-pub fn run_to_end(
+/// Runs `document`, as [`run_document`] does. Returns also the state to complete the report later, when results
+/// are missing that may still come.
+pub fn run_document_to_end(
     executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
@@ -170,7 +171,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
         let over = AtomicBool::new(false);
         scope(|scope| {
             // An early return needs it, too: the scope would wait for the agent for ever.
-            let _leave = SetOnDrop(&over);
+            let _leave = SetFlagOnDrop(&over);
             let agent = Builder::new()
                 .name("agent".to_owned())
                 .spawn_scoped(scope, || {
@@ -178,7 +179,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
                 })
                 .map_err(Error::Thread)?;
             // An agent that has ended does not answer any more; its handle shows that at once.
-            let mut services = OneThread(agent);
+            let mut services = AgentThread(agent);
             let ended = control_run(machine, &mut endpoint, &mut services, user);
             // This happens after a failure of the loop, too: the agent's thread is joined in any case.
             over.store(true, Ordering::Release);
@@ -190,9 +191,9 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
 }
 
 /// Makes the agent end before it is joined, however the scope is left.
-struct SetOnDrop<'a>(&'a AtomicBool);
+struct SetFlagOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for SetOnDrop<'_> {
+impl Drop for SetFlagOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -215,9 +216,9 @@ pub(crate) fn run_preparation(document: &PlanDocument, options: RunOptions) -> R
 }
 
 /// The one agent of a run on one machine.
-struct OneThread<'scope, T>(ScopedJoinHandle<'scope, T>);
+struct AgentThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
-impl<T> RunServices for OneThread<'_, T> {
+impl<T> RunServices for AgentThread<'_, T> {
     fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error> {
         if self.0.is_finished() { Err(Error::AgentDied(NodeName::local())) } else { Ok(None) }
     }

@@ -114,7 +114,9 @@ impl NodeMembership {
         let troubles = self.uplink.take_problems();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
         let starved = self.starvation.recent_starvation(now());
-        Box::new(NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.within_bounds())
+        Box::new(
+            NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.limited_to_bounds(),
+        )
     }
 
     /// Records a wait for a message that should have taken `asked` and took `took`.
@@ -174,7 +176,7 @@ impl NodeMembership {
         self.remote = RemoteStreams::from_plan(plan, preparation.places.clone(), self.site.node.clone());
         self.comparing = match &preparation.clock {
             None => ClockComparing::Not,
-            Some(server) if self.is_same(server) => ClockComparing::Same,
+            Some(server) if self.shares_clock_with(server) => ClockComparing::Same,
             Some(server) => ClockComparing::With(ClockProber::start_probing(server.clone())?, None),
         };
         Ok(())
@@ -189,7 +191,7 @@ impl NodeMembership {
         self.uplink.begin_run(head)
     }
 
-    fn is_same(&mut self, server: &ClockServer) -> bool {
+    fn shares_clock_with(&mut self, server: &ClockServer) -> bool {
         let described = self.described.get_or_insert_with(|| (self.site.describe)());
         // All processes of a machine read the same clock, so there is nothing to measure.
         !self.site.always_compare && described.clock.identity == server.identity
@@ -224,13 +226,13 @@ impl NodeMembership {
 
     /// Takes in the clocks of the nodes that send to this one, and returns the shifts of their streams.
     pub(crate) fn clock_shifts(&mut self, fits: Vec<(NodeName, ClockFit)>) -> Vec<(usize, ClockShift)> {
-        self.remote.update_fits(fits);
+        self.remote.update_clock_fits(fits);
         self.reported_fit().map(|own| self.remote.clock_shifts(&own, now())).unwrap_or_default()
     }
 
     /// Takes in a plan that has grown, and returns the shifts of streams of other nodes.
-    pub(crate) fn follow_plan(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
-        self.remote.follow_plan(plan);
+    pub(crate) fn apply_grown_plan(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
+        self.remote.apply_grown_plan(plan);
         self.reported_fit().map(|own| self.remote.clock_shifts(&own, now())).unwrap_or_default()
     }
 
@@ -238,17 +240,17 @@ impl NodeMembership {
     pub(crate) fn with_local_times(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
-                NodeCommand::Commit { start: self.convert_start(start), guard }
+                NodeCommand::Commit { start: self.convert_start_time(start), guard }
             }
-            NodeCommand::Confirm { start } => NodeCommand::Confirm { start: self.convert_start(start) },
+            NodeCommand::Confirm { start } => NodeCommand::Confirm { start: self.convert_start_time(start) },
             NodeCommand::Step { number, step } => {
-                NodeCommand::Step { number, step: Box::new(self.convert_step(*step)) }
+                NodeCommand::Step { number, step: Box::new(self.convert_step_times(*step)) }
             }
             other => other,
         }
     }
 
-    fn convert_step(&self, step: ChangeStep) -> ChangeStep {
+    fn convert_step_times(&self, step: ChangeStep) -> ChangeStep {
         match step {
             ChangeStep::Announce { held, at } => {
                 ChangeStep::Announce { held, at: at.map(|at| self.to_local(at)) }
@@ -259,7 +261,7 @@ impl NodeMembership {
     }
 
     /// Converts T. A repeated T gives the same time: the machine takes another time for another start, and the fit may have improved.
-    fn convert_start(&mut self, start: MonoTime) -> MonoTime {
+    fn convert_start_time(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
             _ => {

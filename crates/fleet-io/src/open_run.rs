@@ -101,7 +101,7 @@ impl OpenRun {
         self.notes.push(late_caveat(node, text.clone(), false));
         if let RunOutcome::Partial { reasons, .. } = &mut self.outcome {
             for reason in reasons {
-                replace_missing(reason, node, &text);
+                replace_missing_result_reason(reason, node, &text);
             }
         }
         // Losses within the results matter for the verdict; that they came late does not.
@@ -131,7 +131,7 @@ impl OpenRun {
 
 /// Replaces the reason for a node's missing result, because the result has now come. Details of the reason
 /// stay, for example that the machine was overloaded.
-fn replace_missing(reason: &mut String, node: &NodeName, text: &str) {
+fn replace_missing_result_reason(reason: &mut String, node: &NodeName, text: &str) {
     let missing = format!("node {node}: {RESULT_MISSING}");
     if let Some(added) =
         reason.strip_prefix(&missing).filter(|added| added.is_empty() || added.starts_with(';'))
@@ -152,7 +152,7 @@ mod tests {
     fn late_result_replaces_reason_and_keeps_what_it_adds() {
         let after = |reason: &str| {
             let mut reason = reason.to_owned();
-            replace_missing(&mut reason, &NodeName("s2".to_owned()), "its results came");
+            replace_missing_result_reason(&mut reason, &NodeName("s2".to_owned()), "its results came");
             reason
         };
         assert_eq!(after("node s2: its result did not come"), "node s2: its results came");

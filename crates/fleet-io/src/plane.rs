@@ -31,7 +31,7 @@ pub trait PlaneSource {
     ) -> Result<PreparedPlane, Error>;
 
     /// Called repeatedly while there is no run: closes ports that were kept for a next run that did not come in time.
-    fn close_unused(&mut self, _now: MonoTime) {}
+    fn close_unused_ports(&mut self, _now: MonoTime) {}
 }
 
 /// The engine's rig on this machine's interfaces.
@@ -45,12 +45,12 @@ pub struct EnginePlane {
     /// Ports that stay open between runs.
     kept: Option<KeptPorts>,
     /// Time for which the ports stay open on a lent machine.
-    keeping: KeepingTime,
+    keeping: PortRetentionTime,
 }
 
 /// Time for which a lent machine keeps ports open after a run.
 #[derive(Clone, Copy, Debug, Default)]
-enum KeepingTime {
+enum PortRetentionTime {
     /// Ports are not kept open.
     #[default]
     Nothing,
@@ -92,7 +92,7 @@ impl LentMachine {
     }
 
     /// Location of each port of the plan that is on this machine.
-    pub(crate) fn own_locations(
+    pub(crate) fn local_port_locations(
         &self,
         preparation: &RunPreparation,
     ) -> Result<Vec<Option<PortLocation>>, Error> {
@@ -120,7 +120,7 @@ impl LentMachine {
             confirmed: self.confirmed.clone(),
             capture_dir: Some(self.run_capture_directory(&preparation.run)?),
             site: RigSite::PartOfFleet {
-                places: self.own_locations(preparation)?,
+                places: self.local_port_locations(preparation)?,
                 permit: Arc::clone(&self.permit),
             },
             gate: self.gate.clone(),
@@ -166,7 +166,7 @@ fn local_rig_options(
 impl EnginePlane {
     /// Makes the plane of a fleet's node: it opens the ports of a plan that are here, if the owner allows it.
     pub const fn for_lent_machine(machine: LentMachine) -> Self {
-        Self { lent: Some(machine), engine: None, kept: None, keeping: KeepingTime::Nothing }
+        Self { lent: Some(machine), engine: None, kept: None, keeping: PortRetentionTime::Nothing }
     }
 
     /// Sets the program that sends with back end `process` on the user's own machine.
@@ -194,14 +194,14 @@ impl EnginePlane {
             self.close_kept_ports();
             return None;
         }
-        self.keeping = KeepingTime::AfterRun(wanted);
+        self.keeping = PortRetentionTime::AfterRun(wanted);
         Some(self.kept.get_or_insert_default().clone())
     }
 
     /// Closes the ports that were kept open, which releases their interfaces.
     fn close_kept_ports(&mut self) {
         self.kept = None;
-        self.keeping = KeepingTime::Nothing;
+        self.keeping = PortRetentionTime::Nothing;
     }
 }
 
@@ -235,12 +235,12 @@ impl PlaneSource for EnginePlane {
         Ok((Box::new(rig), ports))
     }
 
-    fn close_unused(&mut self, now: MonoTime) {
+    fn close_unused_ports(&mut self, now: MonoTime) {
         match self.keeping {
             // This is called only between runs: the first call marks the end of the run.
-            KeepingTime::AfterRun(time) => self.keeping = KeepingTime::Until(now + time),
-            KeepingTime::Until(end) if now >= end => self.close_kept_ports(),
-            KeepingTime::Nothing | KeepingTime::Until(_) => {}
+            PortRetentionTime::AfterRun(time) => self.keeping = PortRetentionTime::Until(now + time),
+            PortRetentionTime::Until(end) if now >= end => self.close_kept_ports(),
+            PortRetentionTime::Nothing | PortRetentionTime::Until(_) => {}
         }
     }
 }

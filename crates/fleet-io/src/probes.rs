@@ -44,14 +44,14 @@ pub struct ProbePolicy {
     /// Measured precision of release mechanisms on this machine.
     pub calibration: Option<CalibrationResult>,
     /// The day today, as `2027-01-31`: permissions can have a last day.
-    pub today: ReadDate,
+    pub today: DateReader,
 }
 
 /// Reads the date of today, as permits have it.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadDate(pub fn() -> String);
+pub struct DateReader(pub fn() -> String);
 
-impl Default for ReadDate {
+impl Default for DateReader {
     /// Later than any last day.
     fn default() -> Self {
         Self(|| "9999-99-99".to_owned())
@@ -84,7 +84,7 @@ impl ProbePlane {
         probes: ProbePlan,
         lent: &LentMachine,
     ) -> Result<Self, Error> {
-        let ports = prepare::own_ports(preparation, plan, &probes, lent)?;
+        let ports = prepare::local_probe_ports(preparation, plan, &probes, lent)?;
         Ok(Self {
             probes,
             ports,

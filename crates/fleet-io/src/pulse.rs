@@ -27,7 +27,7 @@ pub(crate) struct ProcessStandstill {
 
 impl ProcessStandstill {
     /// Part of the standstill after `start`; `None` if it was over by then.
-    fn part_after(&self, start: MonoTime) -> Option<Self> {
+    fn standstill_after(&self, start: MonoTime) -> Option<Self> {
         let until = self.from + self.length;
         let from = self.from.max(start);
         (until > start).then(|| Self { from, length: until.since(from) })
@@ -40,7 +40,7 @@ pub(crate) fn standstill_caveat(
     node: &str,
     start: MonoTime,
 ) -> Option<Caveat> {
-    let after: Vec<_> = standstills.iter().filter_map(|one| one.part_after(start)).collect();
+    let after: Vec<_> = standstills.iter().filter_map(|one| one.standstill_after(start)).collect();
     let worst = after.iter().max_by_key(|one| one.length)?;
     let first = after.iter().map(|one| one.from).min().unwrap_or(worst.from);
     let last = after.iter().map(|one| one.from + one.length).max().unwrap_or(first);

@@ -33,12 +33,12 @@ impl RemoteStreams {
     }
 
     /// Takes in new comparisons of the nodes' clocks.
-    pub(crate) fn update_fits(&mut self, fits: Vec<(NodeName, ClockFit)>) {
+    pub(crate) fn update_clock_fits(&mut self, fits: Vec<(NodeName, ClockFit)>) {
         self.fits = fits;
     }
 
     /// Takes in a plan that has grown.
-    pub(crate) fn follow_plan(&mut self, plan: &Plan) {
+    pub(crate) fn apply_grown_plan(&mut self, plan: &Plan) {
         self.streams = find_remote_streams(plan, &self.places, &self.own);
     }
 
@@ -71,7 +71,7 @@ fn find_remote_sender(stream: &Stream, places: &[PortPlace], own: &NodeName) -> 
 /// receiver's.
 fn clock_shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
     // Both fits relate a clock to the controller's, so their difference at one of its times relates the two clocks.
-    let lead = receiver.lead_over(sender, receiver.to_controller(now));
+    let lead = receiver.clock_lead_over(sender, receiver.to_controller(now));
     ClockShift { at: now, offset_ns: lead.offset_ns, rate_ppb: lead.rate_ppb }
 }
 
@@ -98,13 +98,13 @@ mod tests {
         let mut foreign =
             RemoteStreams::from_plan(&plan(&[("b", "a")]), vec![place("east"), place("west")], west);
         let east = ClockFit { offset_ns: 5_000, ..ClockFit::same_clock() };
-        foreign.update_fits(vec![(NodeName("east".into()), east)]);
+        foreign.update_clock_fits(vec![(NodeName("east".into()), east)]);
         let of = |foreign: &RemoteStreams| {
             let shifts = foreign.clock_shifts(&ClockFit::same_clock(), MonoTime::from_nanos(1));
             shifts.into_iter().map(|(stream, shift)| (stream, shift.offset_ns)).collect::<Vec<_>>()
         };
         assert_eq!(of(&foreign), []);
-        foreign.follow_plan(&plan(&[("b", "a"), ("a", "b")]));
+        foreign.apply_grown_plan(&plan(&[("b", "a"), ("a", "b")]));
         assert_eq!(of(&foreign), [(1, -5_000)]);
     }
 }

@@ -8,7 +8,7 @@
 //! one plan of the run. The plan grows by the changes that were made, and the report is about it.
 
 use crate::control::RunUser;
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use crate::local::{EndedRun, RunExecutor, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::ControllerEvent;
@@ -93,7 +93,7 @@ impl RunSession {
                 on_event(event);
                 // The caller waits only for the first message; the channel has room for it.
                 if event.kind == RunEventKind::StateChanged(RunState::Running) {
-                    best_effort(ready.try_send(()));
+                    ignore_failure(ready.try_send(()));
                 }
             })
         });
@@ -131,7 +131,7 @@ impl RunSession {
 
     fn join_thread(&mut self) -> Result<RunReport, Error> {
         // A thread that has ended needs no message.
-        best_effort(self.requests.send(SessionRequest::Close));
+        ignore_failure(self.requests.send(SessionRequest::Close));
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
         let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         ended.into_report(self.plan.current())
@@ -168,7 +168,7 @@ impl SteeredRun for RunSession {
 impl Drop for RunSession {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            best_effort(self.requests.send(SessionRequest::Close));
+            ignore_failure(self.requests.send(SessionRequest::Close));
             // A session that is dropped without `close` has no use for its report.
             drop(thread.join());
         }
@@ -221,7 +221,7 @@ impl SessionRequests {
     fn answer_change(&self, outcome: &Result<(), NodeFault>) {
         if let Some(reply) = self.pending.take() {
             // The caller may have gone away.
-            best_effort(reply.send(outcome.clone()));
+            ignore_failure(reply.send(outcome.clone()));
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: at most one sample waits. A newer sample replaces it, because it counts the same frames and more.
 
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
 use packetrig_report::RunId;
 use packetrig_stats::result::CountSample;
@@ -31,7 +31,7 @@ impl RunJournal {
         Ok(Self { run: head.run.clone(), attempt: head.attempt, journal })
     }
 
-    pub(crate) fn is_of(&self, head: &MessageHead) -> bool {
+    pub(crate) fn belongs_to_run(&self, head: &MessageHead) -> bool {
         self.run == head.run && self.attempt == head.attempt
     }
 }
@@ -98,7 +98,8 @@ impl SpoolWriter {
         let shared = Arc::new(WriterShared::default());
         shared.lock_writer().waiting = waiting_segments(&spool);
         let writer = WriterThread { places, shared: Arc::clone(&shared) };
-        let thread = Builder::new().name("spool".to_owned()).spawn(move || writer.write_until_over());
+        let thread =
+            Builder::new().name("spool".to_owned()).spawn(move || writer.write_segments_until_over());
         Ok(Self { spool, shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
@@ -116,7 +117,7 @@ impl SpoolWriter {
     /// Returns whether the journal is of this attempt. Waits for a write to it, but for none that is to come.
     pub(crate) fn keeps_attempt(&self, head: &MessageHead) -> bool {
         let state = self.shared.wait_while(|state| state.is_writing);
-        state.journal.as_ref().is_some_and(|kept| kept.is_of(head))
+        state.journal.as_ref().is_some_and(|kept| kept.belongs_to_run(head))
     }
 
     /// Orders the write of a sample. Fails with the reason why an earlier write failed.
@@ -159,7 +160,7 @@ struct WriterThread {
 }
 
 impl WriterThread {
-    fn write_until_over(self) {
+    fn write_segments_until_over(self) {
         loop {
             let mut state = self.shared.wait_while(|state| !state.is_over && !state.has_orders());
             if !state.has_orders() {
@@ -203,7 +204,7 @@ impl WriterThread {
         spool.release_segments(run, attempt, below)?;
         if spool.final_segment_count(run, attempt).is_some_and(|all| all <= below) {
             // Removes an empty directory only: captures that were too large for the spool stay in it.
-            best_effort(fs::remove_dir(captures.join(&run.0)));
+            ignore_failure(fs::remove_dir(captures.join(&run.0)));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: the worker never outlives its supervisor.
 
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use packetrig_sys::{clock, private_files, process};
 use packetrig_units::Nanos;
 use std::fs::File;
@@ -135,7 +135,7 @@ fn watch_worker(
         if stop() && !asked {
             asked = true;
             // A worker that has just ended need not be asked to stop.
-            best_effort(process::ask_to_end(child.id()));
+            ignore_failure(process::ask_process_to_end(child.id()));
         }
         // The worker is killed only once: it stays overdue until the kernel has ended it.
         let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());

@@ -1,6 +1,8 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{Error, LocalExecutor, PlaneSource, PreparedPlane, RunOptions, RunSession, run_on, serve_agent};
+use crate::{
+    Error, LocalExecutor, PlaneSource, PreparedPlane, RunOptions, RunSession, run_document, serve_agent,
+};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::agent::AgentMachine;
@@ -184,7 +186,7 @@ fn options() -> RunOptions {
 
 fn run(fake: &mut FakePlane, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
     let mut events = vec![];
-    let report = run_on(
+    let report = run_document(
         &mut LocalExecutor(fake.clone()),
         DOCUMENT,
         options(),
@@ -221,7 +223,8 @@ fn user_stop_ends_endless_run_with_results() {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
     };
     let stop = || sampled.load(Ordering::Relaxed);
-    let report = run_on(&mut LocalExecutor(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    let report =
+        run_document(&mut LocalExecutor(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: true });
     assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "stop", "finish", "closed"]);
 }
@@ -298,7 +301,8 @@ fn panicking_agent_is_reported_as_error() {
             panic!("on purpose")
         }
     }
-    let result = run_on(&mut LocalExecutor(PanickingPlane), DOCUMENT, options(), (&|| false, &mut |_| ()));
+    let result =
+        run_document(&mut LocalExecutor(PanickingPlane), DOCUMENT, options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::AgentDied(_))), "{result:?}");
 }
 
@@ -309,7 +313,7 @@ fn a_reader_that_panics_still_closes_the_ports() {
     let panicked = std::panic::catch_unwind(move || {
         let mut note =
             |event: &RunEvent| assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "on purpose");
-        run_on(&mut LocalExecutor(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
+        run_document(&mut LocalExecutor(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
     });
     assert!(panicked.is_err());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
@@ -318,7 +322,8 @@ fn a_reader_that_panics_still_closes_the_ports() {
 #[test]
 fn a_document_that_is_no_plan_opens_nothing() {
     let fake = FakePlane::default();
-    let result = run_on(&mut LocalExecutor(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
+    let result =
+        run_document(&mut LocalExecutor(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::Plan(_))));
     assert!(fake.log.lock().unwrap().is_empty());
 }

@@ -61,7 +61,7 @@ fn stream_trial(stream: &StreamReport) -> StreamTrial {
         longest_outage: times.as_ref().map(|times| times.longest.most),
         least_longest_outage: times.as_ref().map(|times| times.longest.least),
         loss_of_connectivity: times.map(|times| times.in_all),
-        last_loss: last_loss(stream),
+        last_loss: last_loss_time(stream),
     }
 }
 
@@ -139,7 +139,7 @@ fn rounded_nanos(ns: f64) -> Nanos {
 }
 
 /// Due time of the last lost frame, after the first frame of its stream.
-fn last_loss(stream: &StreamReport) -> Option<Nanos> {
+fn last_loss_time(stream: &StreamReport) -> Option<Nanos> {
     let last = stream.outages.as_ref()?.listed.iter().map(|row| row.last).max()?;
     let milli = u128::from(stream.asked_milli?);
     // The rate is in thousandths of a frame per second, so 10^12 over the
@@ -198,7 +198,7 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
     if unsent > 0 {
         return Some(format!("the rig did not send {unsent} of the frames that were due"));
     }
-    if let Some(caveat) = report.caveats.iter().find(|caveat| is_about_rig(caveat)) {
+    if let Some(caveat) = report.caveats.iter().find(|caveat| is_caveat_about_rig(caveat)) {
         return Some(format!("{}: {}", caveat.subject, caveat.text));
     }
     // If the device certainly lost frames, a small number of doubtful frames changes the result little.
@@ -248,7 +248,7 @@ fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<
 }
 
 /// Returns whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
-fn is_about_rig(caveat: &Caveat) -> bool {
+fn is_caveat_about_rig(caveat: &Caveat) -> bool {
     caveat.matters && !matches!(caveat.doubt, CaveatKind::ForeignFrames | CaveatKind::Clock)
 }
 

@@ -12,7 +12,7 @@ pub use observer::{UplinkObserver, UplinkStatus};
 
 use crate::agent::now;
 use crate::captures::SharedAllowance;
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use crate::spool_writer::{RunJournal, SpoolWriter, WaitingSegments, WriterDirectories};
 use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
@@ -113,7 +113,8 @@ impl ResultUplink {
             outlet: None,
             handed: BTreeMap::new(),
         };
-        let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.send_until_over());
+        let thread =
+            Builder::new().name("uplink".to_owned()).spawn(move || carrier.send_messages_until_over());
         let thread = Some(thread.map_err(Error::Thread)?);
         Ok(Self { spool, writer, captures: allowance, shared, thread })
     }
@@ -199,7 +200,7 @@ impl ResultUplink {
         for file in kept_files {
             // The spool keeps the file until the controller has it. A second copy of each run would fill the
             // owner's disk. A file that cannot be removed stays, and nothing else depends on it.
-            best_effort(std::fs::remove_file(file));
+            ignore_failure(std::fs::remove_file(file));
         }
         Ok(self.spool.final_segment_count(&run, attempt).unwrap_or_default())
     }
@@ -232,7 +233,7 @@ fn store_capture(
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
     // The decision comes before the copy, so that a capture that may not leave the node does not fill the spool.
-    allowance.take_file(run, &name, size).map_err(|error| error.to_string())?;
+    allowance.count_sent_file(run, &name, size).map_err(|error| error.to_string())?;
     drop(allowance);
     journal.append_capture(&name, path).map(drop).map_err(|error| error.to_string())
 }
@@ -259,9 +260,9 @@ struct UplinkThread {
 }
 
 impl UplinkThread {
-    fn send_until_over(mut self) {
+    fn send_messages_until_over(mut self) {
         loop {
-            let obstacle = self.send_pending().err().map(|error| error.to_string());
+            let obstacle = self.send_pending_segments().err().map(|error| error.to_string());
             // With an obstacle, new segments are no reason for an early attempt: it waits the full time.
             let is_free = obstacle.is_none();
             let mut state = self.shared.lock_uplink();
@@ -279,7 +280,7 @@ impl UplinkThread {
     }
 
     /// Hands over segments that were not handed over yet, or long ago without a confirmation.
-    fn send_pending(&mut self) -> Result<(), fabric::Error> {
+    fn send_pending_segments(&mut self) -> Result<(), fabric::Error> {
         if std::mem::take(&mut self.shared.lock_uplink().expected) {
             self.open_outlet()?;
         }
@@ -293,7 +294,7 @@ impl UplinkThread {
             .zip(waits)
             .filter(|(_, id)| self.handed.get(id).is_none_or(|at| now() >= *at + SEGMENT_RESEND_TIMEOUT));
         for (pending, id) in due.take(MAX_SEGMENTS_PER_BATCH).collect::<Vec<_>>() {
-            self.hand_over(&pending, id)?;
+            self.hand_over_segment(&pending, id)?;
         }
         Ok(())
     }
@@ -306,7 +307,7 @@ impl UplinkThread {
         Ok(self.outlet.insert(outlet))
     }
 
-    fn hand_over(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
+    fn hand_over_segment(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
         // The controller has released it in the meantime.
         let Ok(bytes) = self.spool.read_segment(&pending.key) else { return Ok(()) };
         match self.open_outlet()?.append_segment(&id, &bytes) {

@@ -5,8 +5,8 @@
     reason = "a test fails by panicking, and says if it is skipped"
 )]
 
-use packetrig_engine::packet::lock_name;
-use packetrig_fleet_io::{EnginePlane, Error, LocalExecutor, RunOptions, run_on};
+use packetrig_engine::packet::interface_lock_name;
+use packetrig_fleet_io::{EnginePlane, Error, LocalExecutor, RunOptions, run_document};
 use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{RunOutcome, RunState};
 use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
@@ -74,7 +74,7 @@ fn options(key: u64) -> RunOptions {
 }
 
 fn run(ground: &mut LocalExecutor, document: &str, key: u64) -> Result<RunReport, Error> {
-    run_on(ground, document, options(key), (&|| false, &mut |_| ()))
+    run_document(ground, document, options(key), (&|| false, &mut |_| ()))
 }
 
 /// A run with the numbers of a run on new ports: nothing of another run is in any account.
@@ -94,14 +94,14 @@ fn assert_clean(report: &RunReport, lost: u64) {
 /// The packet sockets of a port's namespace, by their inodes.
 fn sockets(lab: &Lab, port: usize) -> Vec<String> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/packet").unwrap();
-    let table = lab.ports()[port].netns().run_in(read).unwrap();
+    let table = lab.ports()[port].netns().run_in_namespace(read).unwrap();
     table.lines().skip(1).filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
 }
 
 fn is_locked(lab: &Lab, port: usize) -> bool {
     let port = &lab.ports()[port];
-    let index = NamespaceLinks::open_in(port.netns()).unwrap().by_name(INTERFACE).unwrap().index;
-    lock::is_held(port.netns(), &lock_name(index)).unwrap()
+    let index = NamespaceLinks::open_in(port.netns()).unwrap().find_link_by_name(INTERFACE).unwrap().index;
+    lock::is_name_held(port.netns(), &interface_lock_name(index)).unwrap()
 }
 
 fn links(lab: &Lab, port: usize) -> NamespaceLinks {
@@ -135,7 +135,7 @@ fn assert_row_counts_exactly(numbers: Range<u64>) {
     for number in numbers {
         // The device may be kept from the processor while it has frames.
         let options = RunOptions { drain: Nanos::from_secs(1), ..options(number + 1) };
-        let report = run_on(&mut ground, &document, options, (&|| false, &mut |_| ())).unwrap();
+        let report = run_document(&mut ground, &document, options, (&|| false, &mut |_| ())).unwrap();
         assert_clean(&report, number % 7);
         let now = sockets(&lab, 0);
         assert_eq!(
@@ -160,9 +160,13 @@ fn run_after_stopped_run_counts_own_frames() {
             let begins = event.kind == RunEventKind::StateChanged(RunState::Running);
             is_running.fetch_or(begins, Ordering::Relaxed);
         };
-        let stopped =
-            run_on(&mut ground, &long, options(number), (&|| is_running.load(Ordering::Relaxed), &mut note))
-                .unwrap();
+        let stopped = run_document(
+            &mut ground,
+            &long,
+            options(number),
+            (&|| is_running.load(Ordering::Relaxed), &mut note),
+        )
+        .unwrap();
         assert_eq!(stopped.outcome, RunOutcome::Complete { stopped: true });
         assert_clean(&run(&mut ground, &document(&lab, FRAMES, None), number + 1).unwrap(), 0);
     }
@@ -175,7 +179,7 @@ fn changed_interface_is_reopened_between_runs() {
     let mut ground = keeping();
     assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
     let before = sockets(&lab, 0);
-    let index = links(&lab, 0).by_name(INTERFACE).unwrap().index;
+    let index = links(&lab, 0).find_link_by_name(INTERFACE).unwrap().index;
     links(&lab, 0).set_mtu(index, 1400).unwrap();
     let report = run(&mut ground, &document, 2).unwrap();
     assert_clean(&report, 0);
@@ -190,8 +194,8 @@ fn changed_interface_is_reopened_between_runs() {
         assert_clean(&report, 0);
         assert_eq!(report.ports[0].info.max_frame, 1518);
     }
-    let index = links(&lab, 0).by_name(INTERFACE).unwrap().index;
-    links(&lab, 0).set_up(index, false).unwrap();
+    let index = links(&lab, 0).find_link_by_name(INTERFACE).unwrap().index;
+    links(&lab, 0).switch_interface(index, false).unwrap();
     assert_clean(&run(&mut ground, &document, 5).unwrap(), 0);
 }
 
@@ -200,7 +204,7 @@ fn kept_interface_stays_locked_until_executor_drops() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     assert!(segments_in_hardware(&lab), "a cable has this on");
     let document = document(&lab, FRAMES, Some(1300));
-    let mtu = links(&lab, 0).by_name(INTERFACE).unwrap().mtu;
+    let mtu = links(&lab, 0).find_link_by_name(INTERFACE).unwrap().mtu;
     let mut ground = keeping();
     assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
     assert!(is_locked(&lab, 0) && is_locked(&lab, 1) && !segments_in_hardware(&lab));
@@ -210,7 +214,7 @@ fn kept_interface_stays_locked_until_executor_drops() {
     assert_clean(&run(&mut ground, &document, 3).unwrap(), 0);
     drop(ground);
     assert!(!is_locked(&lab, 0) && segments_in_hardware(&lab));
-    assert_eq!(links(&lab, 0).by_name(INTERFACE).unwrap().mtu, mtu);
+    assert_eq!(links(&lab, 0).find_link_by_name(INTERFACE).unwrap().mtu, mtu);
     assert_clean(&run(&mut LocalExecutor::default(), &document, 4).unwrap(), 0);
 }
 
@@ -220,11 +224,11 @@ fn lab_guard_rechecks_kept_port() {
     let document = document(&lab, FRAMES, None);
     let mut ground = keeping();
     assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
-    let index = links(&lab, 0).by_name(INTERFACE).unwrap().index;
+    let index = links(&lab, 0).find_link_by_name(INTERFACE).unwrap().index;
     links(&lab, 0).add_address(index, "10.1.2.3".parse().unwrap(), 24).unwrap();
     let refused = run(&mut ground, &document, 2).unwrap_err();
     assert!(refused.to_string().contains("10.1.2.3"), "{refused}");
     assert!(!is_locked(&lab, 0), "a port that may not be used is given back");
     let confirmed = RunOptions { confirmed: vec![lab.location(0)], ..options(3) };
-    assert_clean(&run_on(&mut ground, &document, confirmed, (&|| false, &mut |_| ())).unwrap(), 0);
+    assert_clean(&run_document(&mut ground, &document, confirmed, (&|| false, &mut |_| ())).unwrap(), 0);
 }

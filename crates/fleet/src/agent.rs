@@ -216,9 +216,9 @@ impl AgentMachine {
     pub fn handle_event(&mut self, event: AgentEvent, now: MonoTime) -> Vec<AgentAction> {
         match event {
             AgentEvent::Command(head, command) => self.on_command(head, command, now),
-            AgentEvent::Prepared(ports) => self.on_prepared(ports),
+            AgentEvent::Prepared(ports) => self.on_ports_prepared(ports),
             AgentEvent::Granted(head, grant) => self.on_lease_grant(&head, grant, now),
-            AgentEvent::Armed => self.on_armed(now),
+            AgentEvent::Armed => self.on_ports_armed(now),
             AgentEvent::Held(number, held, fault) => {
                 self.set_progress(number, ChangeProgress::Held(held, fault))
             }
@@ -228,12 +228,12 @@ impl AgentMachine {
             AgentEvent::Steered(number, fault, sample) => {
                 // Recorded, so that a repeated order gets the same answer and is not executed twice.
                 self.change = LastChange { number, progress: ChangeProgress::Over(fault.clone()) };
-                self.reply_with(NodeReply::Steered { number, fault, sample })
+                self.reply_to_controller(NodeReply::Steered { number, fault, sample })
             }
             AgentEvent::SendersDone { sent, lease_ended } => self.on_senders_done(sent, lease_ended),
-            AgentEvent::Finished(result) => self.on_finished(result),
-            AgentEvent::Spooled { segments } => self.on_spooled(segments),
-            AgentEvent::Failed(fault) => self.on_failed(fault),
+            AgentEvent::Finished(result) => self.on_run_finished(result),
+            AgentEvent::Spooled { segments } => self.on_result_spooled(segments),
+            AgentEvent::Failed(fault) => self.on_run_failed(fault),
             AgentEvent::Tick => self.on_tick(now),
         }
     }
@@ -310,7 +310,7 @@ impl AgentMachine {
             // These three check the head themselves. Every other command applies to exactly the attempt that was prepared here.
             NodeCommand::Prepare(preparation) => self.prepare_run(head, preparation),
             NodeCommand::Abort => self.abort_run(head),
-            NodeCommand::Collected => self.on_collected(&head),
+            NodeCommand::Collected => self.on_result_collected(&head),
             // The whole head is compared, so that a command with another plan
             // or attempt never moves this run.
             _ if self.head.as_ref() != Some(&head) => {
@@ -355,13 +355,18 @@ impl AgentMachine {
     }
 
     /// Enters `next` and replies, if the agent is still in the state `asked`, in which it gave the order to the data plane.
-    fn advance_from(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
+    fn advance_from_state(
+        &mut self,
+        asked: &AgentState,
+        next: AgentState,
+        reply: NodeReply,
+    ) -> Vec<AgentAction> {
         // The run may have been aborted while the data plane was at work: its answer to the old order is void.
         if self.state != *asked {
             return Vec::new();
         }
         self.state = next;
-        self.reply_with(reply)
+        self.reply_to_controller(reply)
     }
 
     /// Repeats the reply for the present state.
@@ -387,10 +392,10 @@ impl AgentMachine {
             AgentState::Spooled(KeptResult::Segments(segments)) => NodeReply::Spooled { segments: *segments },
             AgentState::Failed(fault) => NodeReply::Failed(fault.clone()),
         };
-        self.reply_with(reply)
+        self.reply_to_controller(reply)
     }
 
-    fn reply_with(&self, reply: NodeReply) -> Vec<AgentAction> {
+    fn reply_to_controller(&self, reply: NodeReply) -> Vec<AgentAction> {
         // Without a run there is no controller that could receive a reply.
         self.head.iter().map(|head| AgentAction::Reply(head.clone(), reply.clone())).collect()
     }

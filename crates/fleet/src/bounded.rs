@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 /// A text as one line.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Line(#[serde(deserialize_with = "line")] String);
+struct BoundedLine(#[serde(deserialize_with = "line")] String);
 
 /// Reads a text field as one line.
 pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
@@ -21,7 +21,7 @@ pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
 
 /// Reads the first texts of a list, each as one line.
 pub(crate) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let lines: Vec<Line> = deserialize_first_elements::<MAX_TEXTS, _, _>(from)?;
+    let lines: Vec<BoundedLine> = deserialize_first_elements::<MAX_TEXTS, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }
 

@@ -54,12 +54,12 @@ fn node_name(name: &str) -> NodeName {
     NodeName(name.into())
 }
 
-fn join_or_panic<F: Fabric>(fabric: &F, name: &NodeName) -> F::Endpoint {
+fn join_fabric_or_panic<F: Fabric>(fabric: &F, name: &NodeName) -> F::Endpoint {
     fabric.open_endpoint(name.clone()).unwrap_or_else(|error| panic!("{name} cannot join: {error}"))
 }
 
-fn join_as_controller<F: Fabric>(fabric: &F) -> F::Endpoint {
-    join_or_panic(fabric, &NodeName::controller())
+fn join_fabric_as_controller<F: Fabric>(fabric: &F) -> F::Endpoint {
+    join_fabric_or_panic(fabric, &NodeName::controller())
 }
 
 fn post_or_panic<E: Endpoint>(from: &mut E, to: &NodeName, body: MessageBody) {

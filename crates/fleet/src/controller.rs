@@ -46,7 +46,7 @@ use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use peer::{ControllerPeer, PeerProgress};
 use peers::ControllerPeers;
-use policy::LeftOutNode;
+use policy::ExcludedNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steering::RunSteering;
@@ -116,7 +116,7 @@ pub struct ControllerMachine {
     policies: RunPolicies,
     peers: ControllerPeers,
     /// Nodes that were left out; a higher attempt number fences them off.
-    left_out: BTreeMap<NodeName, LeftOutNode>,
+    left_out: BTreeMap<NodeName, ExcludedNode>,
     /// Attempts to start with the present set of nodes.
     tries: u32,
     /// Record of a run that an earlier controller began.
@@ -199,9 +199,9 @@ impl ControllerMachine {
             ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
             ControllerEvent::Doubted(why) => self.on_doubt(why),
-            ControllerEvent::Unfinished(node) => self.on_unfinished(&node),
-            ControllerEvent::Starved(node, waited) => self.on_starved(&node, waited),
-            ControllerEvent::Restarted(node) => self.on_restarted(&node, now),
+            ControllerEvent::Unfinished(node) => self.on_result_unfinished(&node),
+            ControllerEvent::Starved(node, waited) => self.on_node_starved(&node, waited),
+            ControllerEvent::Restarted(node) => self.on_node_restarted(&node, now),
             ControllerEvent::Deposed => self.on_deposed(),
             ControllerEvent::StoodStill(length) => self.on_standstill(length, now),
             ControllerEvent::Steer(steer) => self.queue_change(steer, now),
@@ -214,10 +214,10 @@ impl ControllerMachine {
         }
         // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are still unanswered.
         self.expire_waits(now);
-        self.advance_all(now);
+        self.advance_ready_phases(now);
         self.advance_change(now);
         self.begin_next_change(now);
-        self.repeat_unanswered(now);
+        self.repeat_unanswered_commands(now);
         self.deadline = self.compute_deadline();
         std::mem::take(&mut self.actions)
     }
@@ -242,7 +242,7 @@ impl ControllerMachine {
             ControllerPhase::Confirming { since, .. } if self.preparation.terms.steered => {
                 since + self.limits.start
             }
-            ControllerPhase::Confirming { start, .. } if self.awaits_only_node() => {
+            ControllerPhase::Confirming { start, .. } if self.awaits_single_local_node() => {
                 self.confirmation_deadline(start)
             }
             ControllerPhase::Confirming { start, .. } => start,
@@ -280,11 +280,11 @@ impl ControllerMachine {
     }
 
     /// Advances through every phase that has reached its barrier.
-    fn advance_all(&mut self, now: MonoTime) {
-        while self.advance_once(now) {}
+    fn advance_ready_phases(&mut self, now: MonoTime) {
+        while self.advance_ready_phase(now) {}
     }
 
-    fn advance_once(&mut self, now: MonoTime) -> bool {
+    fn advance_ready_phase(&mut self, now: MonoTime) -> bool {
         match self.phase.clone() {
             ControllerPhase::Preparing { .. } if self.have_all_peers_reached(PeerProgress::Prepared) => {
                 self.phase = ControllerPhase::Arming { until: now + self.limits.prepare };
@@ -310,13 +310,13 @@ impl ControllerMachine {
             }
             // Nodes that are confirmed start at T by themselves. Nodes without an acknowledgement are
             // handled in `Running` (`expire_confirmations`).
-            ControllerPhase::Confirming { start, .. } if self.has_begun(start, now) => {
+            ControllerPhase::Confirming { start, .. } if self.has_run_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };
                 self.enter_state(RunState::Running);
             }
             // A lost agent of this process cannot send. In a fleet its lease must end first, see `have_all_stopped`.
             ControllerPhase::Running { .. } if self.has_no_node_left() && self.limits.lease.is_none() => {
-                self.end_by_results();
+                self.end_run_by_results();
             }
             // Barrier: every sender is done, and every silent node has certainly stopped.
             ControllerPhase::Running { .. }
@@ -337,15 +337,15 @@ impl ControllerMachine {
                 // A result on the disk of its node is safe. The controller that began the run collects it.
                 if self.leaves_results && self.have_all_peers_reached(PeerProgress::Spooled) =>
             {
-                self.end_by_results();
+                self.end_run_by_results();
             }
             ControllerPhase::Collecting { late, .. }
                 if self.have_all_peers_reached(PeerProgress::Reported) && self.has_no_more_results_due(late, now) =>
             {
-                self.end_by_results();
+                self.end_run_by_results();
             }
             // The run ends even if a node never answers: its lease has certainly ended by `until`.
-            ControllerPhase::Cancelling { until, ending } if self.all_released() || now >= until => {
+            ControllerPhase::Cancelling { until, ending } if self.have_all_nodes_released() || now >= until => {
                 self.end_run(ending);
             }
             _ => return false,
@@ -363,7 +363,7 @@ impl ControllerMachine {
     }
 
     /// Nodes that the controller waits for and that have not reached this step.
-    fn peers_not_reached(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
+    fn peers_behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }
 
@@ -375,7 +375,7 @@ impl ControllerMachine {
         self.peers.present_count() == 0
     }
 
-    fn all_released(&self) -> bool {
+    fn have_all_nodes_released(&self) -> bool {
         self.peers.iter().all(|(node, peer)| peer.released || self.elsewhere.contains(node))
     }
 

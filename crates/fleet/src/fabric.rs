@@ -195,7 +195,7 @@ pub trait ResultInlet: Send {
     /// done. An error if another reader reads its run by now.
     fn confirm_segment(&mut self, token: Self::Token) -> Result<(), Error>;
     /// Confirms several segments; one answer for each, in order.
-    fn confirm_all(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
+    fn confirm_segments(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
         tokens.into_iter().map(|token| self.confirm_segment(token)).collect()
     }
     /// True if the fabric may soon refuse segments, by its state at the last listing of waiting runs.

@@ -120,13 +120,13 @@ impl<F: Fabric> Fabric for FaultyFabric<F> {
 }
 
 /// True if a fault of each `n`th post affects this one.
-fn is_chosen(number: u64, each: Option<u64>) -> bool {
+fn is_nth_post(number: u64, each: Option<u64>) -> bool {
     each.is_some_and(|n| number.is_multiple_of(n.max(1)))
 }
 
 impl<E: Endpoint> FaultyPart<E> {
     /// Passes a message on now, later, twice or not at all; `None` sends it to all.
-    fn pass_message(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
+    fn deliver_with_faults(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
         let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
         self.changeable_part(&subject)?;
         let faults = self.faults();
@@ -135,10 +135,10 @@ impl<E: Endpoint> FaultyPart<E> {
         let number = state.posts;
         // The lock is released before the post: the fabric inside may wait, and other parts share the lock.
         drop(state);
-        let times = if is_chosen(number, faults.lose_each) {
+        let times = if is_nth_post(number, faults.lose_each) {
             0
         } else {
-            1 + usize::from(is_chosen(number, faults.repeat_each))
+            1 + usize::from(is_nth_post(number, faults.repeat_each))
         };
         for _ in 0..times {
             // The copy goes through the same queue, so that it arrives right after the first one.
@@ -162,11 +162,11 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
     }
 
     fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
-        self.pass_message(Some(to), body)
+        self.deliver_with_faults(Some(to), body)
     }
 
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
-        self.pass_message(None, body)
+        self.deliver_with_faults(None, body)
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {

@@ -94,7 +94,7 @@ impl NodeHello {
 
     /// Drops list elements beyond the limits of readers, so that readers accept the remaining list.
     #[must_use]
-    pub fn within_bounds(mut self) -> Self {
+    pub fn limited_to_bounds(mut self) -> Self {
         // Readers cut the same lists. The node cuts them here to keep the hello below the length that readers accept.
         self.ports.truncate(MAX_PORTS);
         self.spooled.truncate(MAX_SPOOLED);
@@ -227,7 +227,7 @@ mod tests {
             troubles: vec!["the disk of the spool is full".into(); 99],
             ..NodeHello::default()
         };
-        let hello = hello.within_bounds();
+        let hello = hello.limited_to_bounds();
         let text = serde_json::to_vec(&hello).expect("it is JSON");
         let bytes = packed::pack_text(&text).expect("it is packed");
         assert!((text.len() as u64) < MAX_HELLO_TEXT / 2, "{}", text.len());

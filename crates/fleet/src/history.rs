@@ -82,7 +82,8 @@ impl NodeRun {
     }
 
     fn of_node(report: &RunReport, node: &NodeReport) -> Self {
-        let reasons = report.outcome.reasons().iter().filter(|reason| is_about(reason, &node.node));
+        let reasons =
+            report.outcome.reasons().iter().filter(|reason| is_reason_about_node(reason, &node.node));
         Self {
             run: report.run.clone(),
             ended: report.outcome.state().to_string(),
@@ -94,7 +95,7 @@ impl NodeRun {
 }
 
 /// True if a reason names this node. A name may begin another one: `node a` is not named in `node ab: …`.
-fn is_about(reason: &str, node: &str) -> bool {
+fn is_reason_about_node(reason: &str, node: &str) -> bool {
     // Reasons are sentences for people, and each begins with the node that it is about.
     let rest = reason.strip_prefix(&format!("node {node}"));
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
@@ -102,7 +103,7 @@ fn is_about(reason: &str, node: &str) -> bool {
 
 /// Compared parts of the last hello, and the time of its arrival.
 #[derive(Clone, Debug)]
-struct LastHeard {
+struct LastReceivedHello {
     incarnation: u64,
     version: String,
     ports: String,
@@ -111,7 +112,7 @@ struct LastHeard {
     is_lost: bool,
 }
 
-impl LastHeard {
+impl LastReceivedHello {
     fn from_hello(hello: &NodeHello, heard: MonoTime) -> Self {
         Self {
             incarnation: hello.incarnation,
@@ -126,19 +127,22 @@ impl LastHeard {
 
 /// Compares each hello of a node with the previous one, and reports the changes.
 #[derive(Clone, Debug, Default)]
-pub struct NodeWatcher(BTreeMap<NodeName, LastHeard>);
+pub struct NodeWatcher(BTreeMap<NodeName, LastReceivedHello>);
 
 impl NodeWatcher {
     /// Restores the last hello that an earlier watcher received, `silent` ago.
     pub fn restore_node(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
         // A node that was lost before is not reported as lost again.
-        let known = LastHeard { is_lost: silent >= LOST_AFTER, ..LastHeard::from_hello(hello, now - silent) };
+        let known = LastReceivedHello {
+            is_lost: silent >= LOST_AFTER,
+            ..LastReceivedHello::from_hello(hello, now - silent)
+        };
         self.0.insert(node.clone(), known);
     }
 
     /// Handles a hello and returns the changes.
     pub fn on_hello(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
-        let heard = LastHeard::from_hello(hello, now);
+        let heard = LastReceivedHello::from_hello(hello, now);
         let started = NodeEvent::Started { version: heard.version.clone() };
         // There is no earlier hello to compare with, so the first hello counts as a start.
         let Some(before) = self.0.insert(node.clone(), heard.clone()) else { return vec![started] };

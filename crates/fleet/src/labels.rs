@@ -6,7 +6,7 @@
 //! with that key has no effect on that machine.
 
 use crate::hello::NodeHello;
-use packetrig_plan::is_label;
+use packetrig_plan::is_port_label;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,8 +35,8 @@ impl FromStr for LabelChange {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_suffix('-') {
             // A key is removed whatever its value, so the command accepts no value: it would suggest a comparison.
-            Some(key) if is_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
-            None if is_label(text) => Ok(Self::Set(text.to_owned())),
+            Some(key) if is_port_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
+            None if is_port_label(text) => Ok(Self::Set(text.to_owned())),
             _ => {
                 Err(format!("`{text}` is not a label; write `key=value` or `word`, or `key-` to remove one"))
             }

@@ -8,7 +8,7 @@ pub use claim::{ClaimProgress, LeadClaim, WantedNodes};
 
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
-use crate::term::{ControllerLookup, Identity, TermState, TermWatch};
+use crate::term::{ControllerIdentity, ControllerLookup, ControllerTermWatch, TermState};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use std::fmt;
 /// Present or last leader of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLead {
-    /// The controller's [`Identity::controller`].
+    /// The controller's [`ControllerIdentity::controller`].
     pub controller: String,
     /// Epoch of the lead. It stays when the node is given back.
     pub epoch: u64,
@@ -103,7 +103,7 @@ pub struct UncertainLeads {
 
 impl UncertainLeads {
     /// Reads the leads and gives back those of `controller` for that run. After an error the call may be repeated.
-    pub fn read_and_give_back<R: RecordStore>(
+    pub fn return_uncertain_leads<R: RecordStore>(
         &mut self,
         records: &mut R,
         controller: &str,
@@ -148,7 +148,7 @@ pub struct HeldLead {
 pub fn read_held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
-    (me, watch): (&Identity, &mut TermWatch),
+    (me, watch): (&ControllerIdentity, &mut ControllerTermWatch),
     is_there: ControllerLookup<'_>,
     now: MonoTime,
 ) -> Result<BTreeMap<NodeName, HeldLead>, Error> {

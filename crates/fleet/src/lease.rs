@@ -41,7 +41,7 @@ impl LeaseTerms {
     /// Time between two questions of a node, in a run with this many nodes. With a short interval, a longer
     /// gap without answers costs no lease: with few nodes 1.8 s of 2 s. All nodes together send at most 4000
     /// questions a second, but each node sends at least four in the term.
-    pub fn renew_every(self, nodes: usize) -> Nanos {
+    pub fn renewal_interval(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
     }
@@ -51,7 +51,7 @@ impl LeaseTerms {
     }
 
     /// End of a lease if its question was sent at `sent`.
-    pub fn lease_end(self, sent: MonoTime) -> MonoTime {
+    pub fn lease_end_time(self, sent: MonoTime) -> MonoTime {
         sent + self.ttl + self.grace
     }
 
@@ -96,7 +96,7 @@ impl AgentLease {
     }
 
     /// Sets the time between questions, as the controller of the run requests, but within the bounds of the terms.
-    pub fn renew_every(&mut self, every: Nanos) {
+    pub fn set_renewal_interval(&mut self, every: Nanos) {
         // The bounds exclude a lease that runs out between two questions, and a flood of questions.
         let longest = self.terms.longest_renewal_interval();
         self.renew_every = every.clamp(Nanos::new(longest.as_u64() / 8), longest);
@@ -133,7 +133,7 @@ impl AgentLease {
         // A missed question is not sent later.
         self.renew_at = Some(now + self.renew_every);
         // The answer to an older question could extend nothing.
-        self.open.retain(|(_, sent)| now < self.terms.lease_end(*sent));
+        self.open.retain(|(_, sent)| now < self.terms.lease_end_time(*sent));
         let nonce = Nonce(self.next);
         // The number is used up even if the question is lost: a nonce must never come again.
         self.next += 1;
@@ -153,7 +153,7 @@ impl AgentLease {
             self.stop_renewing();
             return LeaseAnswer::Stop;
         }
-        let until = self.terms.lease_end(sent);
+        let until = self.terms.lease_end_time(sent);
         // Answers may overtake each other. A late one never shortens the lease.
         if until <= now || self.until.is_some_and(|other| until <= other) {
             return LeaseAnswer::Nothing;
@@ -173,7 +173,7 @@ impl AgentLease {
     }
 
     /// End of the lease, unless it is renewed.
-    pub const fn valid_until(&self) -> Option<MonoTime> {
+    pub const fn valid_until_time(&self) -> Option<MonoTime> {
         self.until
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn lease_survives_silence_shorter_than_term() {
         let mut lease = lease();
-        lease.renew_every(LeaseTerms::FLEET_TERMS.renew_every(6));
+        lease.set_renewal_interval(LeaseTerms::FLEET_TERMS.renewal_interval(6));
         let (frozen, thawed) = (1100, 1100 + 1700);
         for ms in 0..4000 {
             if let Some(nonce) = lease.due_question(at(ms)) {
@@ -226,11 +226,11 @@ mod tests {
 
     #[test]
     fn many_nodes_ask_less_often_but_often_enough() {
-        let every = |nodes| LeaseTerms::FLEET_TERMS.renew_every(nodes).as_u64() / 1_000_000;
+        let every = |nodes| LeaseTerms::FLEET_TERMS.renewal_interval(nodes).as_u64() / 1_000_000;
         assert_eq!([1, 100, 500, 1000, 50_000].map(every), [125, 125, 125, 250, 500], "milliseconds");
         let mut lease = lease();
         for (wished, taken) in [(0, 62), (125, 125), (9000, 500)] {
-            lease.renew_every(Nanos::from_millis(wished));
+            lease.set_renewal_interval(Nanos::from_millis(wished));
             assert_eq!(lease.renew_every.as_u64() / 1_000_000, taken);
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         lease.due_question(at(500));
         assert_eq!(lease.on_grant(yes(101), at(600)), LeaseAnswer::Until(at(2500)));
         assert_eq!(lease.on_grant(yes(100), at(601)), LeaseAnswer::Nothing);
-        assert_eq!(lease.valid_until(), Some(at(2500)));
+        assert_eq!(lease.valid_until_time(), Some(at(2500)));
     }
 
     #[test]

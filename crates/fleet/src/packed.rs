@@ -66,7 +66,7 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
 /// Unpacks a value of [`pack_value`].
 pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     // The limit grows with the input, so that a sender pays in bytes for the memory and time that it costs.
-    unpack_within(
+    unpack_value_within(
         bytes,
         (bytes.len() as u64)
             .saturating_mul(MAX_COMPRESSION_RATIO)
@@ -75,7 +75,7 @@ pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 }
 
 /// Unpacks a value that has at most `most` bytes of JSON.
-pub fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
+pub fn unpack_value_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(MAX_WINDOW_LOG2)?;

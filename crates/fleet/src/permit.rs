@@ -127,7 +127,7 @@ impl LendingPermit {
     }
 
     /// Interfaces that may be used although they look like part of a real network. A confirmation by a controller does not count here.
-    pub fn confirmed(&self) -> Vec<String> {
+    pub fn list_confirmed_interfaces(&self) -> Vec<String> {
         let confirmed_interfaces = self.ports.iter().flatten().filter(|port| port.confirmed);
         confirmed_interfaces.map(|port| port.interface.clone()).collect()
     }
@@ -149,18 +149,18 @@ impl LendingPermit {
             // All reasons are collected, so that the user can mend a plan in one round.
             refusals.push(format!("back end {} is not allowed", back_end.name()));
         }
-        self.check_replays(request.replays, &mut refusals);
+        self.check_permitted_replays(request.replays, &mut refusals);
         for own in mine {
-            self.check_port(bound, own, request, &mut refusals);
+            self.check_permitted_port(bound, own, request, &mut refusals);
             for (index, stream) in bound.plan.streams.iter().enumerate().filter(|(_, s)| s.tx == own.port) {
-                self.check_stream(bound, index, stream, &mut refusals);
+                self.check_permitted_stream(bound, index, stream, &mut refusals);
             }
-            self.check_probes(&bound.plan, own, &mut refusals);
+            self.check_permitted_probes(&bound.plan, own, &mut refusals);
         }
         refusals
     }
 
-    fn check_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
+    fn check_permitted_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
         // A missing file is refused: nobody knows which file would be opened later.
         let are_lent = files.iter().all(|file| {
             let both = file.as_ref().zip(self.replays.as_ref());
@@ -177,7 +177,7 @@ impl LendingPermit {
         }
     }
 
-    fn check_port(
+    fn check_permitted_port(
         &self,
         bound: &BoundPlan,
         own: &OwnPlanPort,
@@ -204,7 +204,7 @@ impl LendingPermit {
                 own.refusal_text(format_args!("the plan wants an MTU of {mtu}; at most {most} is allowed")),
             );
         }
-        self.check_devices(bound, own, refusals);
+        self.check_permitted_devices(bound, own, refusals);
         let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
         // The agent enforces a limit above zero: only the run shows the size.
@@ -214,7 +214,7 @@ impl LendingPermit {
     }
 
     /// Checks the addresses of emulated interfaces and of their peers.
-    fn check_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
+    fn check_permitted_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         for (interface, ip) in reach::interface_addresses(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
                 refusals.push(own.refusal_text(format_args!(
@@ -230,7 +230,13 @@ impl LendingPermit {
         }
     }
 
-    fn check_stream(&self, bound: &BoundPlan, index: usize, stream: &Stream, refusals: &mut Vec<String>) {
+    fn check_permitted_stream(
+        &self,
+        bound: &BoundPlan,
+        index: usize,
+        stream: &Stream,
+        refusals: &mut Vec<String>,
+    ) {
         let name = &stream.name;
         let timeline = bound.streams[index].timeline;
         // An endless stream has no length here; the agent ends it after `max_duration`.
@@ -276,7 +282,7 @@ impl LendingPermit {
 
 /// Reasons why a plan is too fast.
 fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
-    let asked = AskedLoad::from_plan(bound, own.port);
+    let asked = RequestedLoad::from_plan(bound, own.port);
     let mut refusals = Vec::new();
     if let Some(most) = lent.max_rate {
         if asked.rate > most {
@@ -303,7 +309,7 @@ fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort
 
 /// Maximum load that a plan asks of a port.
 #[derive(Debug)]
-struct AskedLoad {
+struct RequestedLoad {
     rate: BitRate,
     frames_milli: u128,
     /// True if the sizes of some frames come from a file.
@@ -312,7 +318,7 @@ struct AskedLoad {
     unpaced: bool,
 }
 
-impl AskedLoad {
+impl RequestedLoad {
     fn from_plan(bound: &BoundPlan, port: usize) -> Self {
         let mut load = Self { rate: BitRate::new(0), frames_milli: 0, unsized_frames: false, unpaced: false };
         let streams = bound.plan.streams.iter().zip(&bound.streams);

@@ -168,7 +168,7 @@ impl<'a> PlaceSearch<'a> {
             let known: Vec<&str> = self.rows.iter().map(|row| row.node.0.as_str()).collect();
             let hint = match known.as_slice() {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
-                known => format!("nodes of this fleet: {}", join_shortened(known)),
+                known => format!("nodes of this fleet: {}", join_shortened_names(known)),
             };
             return Err(location_problem(index, format!("there is no node `{node}`")).with_hint(hint).into());
         };
@@ -187,7 +187,7 @@ impl<'a> PlaceSearch<'a> {
                 self.rows[row].hello.ports.iter().map(|port| port.interface.as_str()).collect();
             let hint = match offered.as_slice() {
                 [] => format!("the owner of `{node}` offers no port"),
-                offered => format!("its owner offers: {}", join_shortened(offered)),
+                offered => format!("its owner offers: {}", join_shortened_names(offered)),
             };
             let message = format!("node `{node}` does not offer a port `{interface}`");
             return Err(location_problem(index, message).with_hint(hint).into());
@@ -295,7 +295,7 @@ impl<'a> PlaceSearch<'a> {
         let hint = match (labelled.len(), reasons.is_empty()) {
             (0, _) => format!("no node and no port has the label `{label}`"),
             (_, true) => "other ports of the plan use the rest".to_owned(),
-            (_, false) => join_shortened(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
+            (_, false) => join_shortened_names(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
         let message =
             format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
@@ -332,7 +332,7 @@ fn count_labelled_ports(label: &str, row: &MemberRow) -> usize {
 }
 
 /// Joins a list for people; a long list is cut.
-fn join_shortened(words: &[&str]) -> String {
+fn join_shortened_names(words: &[&str]) -> String {
     const MAX_LISTED: usize = 8;
     match words.len().checked_sub(MAX_LISTED) {
         None | Some(0) => words.join(", "),

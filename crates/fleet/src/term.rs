@@ -20,7 +20,7 @@ pub const MAX_EPOCH: u64 = 1 << 53;
 
 /// Identity of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ControllerIdentity {
     /// New at each start of a controller; names its term.
     pub controller: String,
     /// User who started it, for people.
@@ -36,11 +36,11 @@ pub struct Identity {
 }
 
 /// Looks up whether a controller is running; `None` if that cannot be looked up here.
-pub type ControllerLookup<'a> = &'a dyn Fn(&Identity) -> Option<bool>;
+pub type ControllerLookup<'a> = &'a dyn Fn(&ControllerIdentity) -> Option<bool>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermRecord {
-    pub holder: Identity,
+    pub holder: ControllerIdentity,
     /// Begin of the term, nanoseconds since 1970 (UTC); for people.
     pub since_wall_ns: u64,
     /// True if another controller has found it dead and ended it.
@@ -57,7 +57,7 @@ impl TermRecord {
     }
 
     /// Ends the term if its record still has `revision`. The next refresh of its holder is refused then.
-    pub fn end_if_unchanged<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
+    pub fn end_term_if_unchanged<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
         let key = Self::record_key(&self.holder.controller);
         // The record stays, so that the holder's next refresh finds another revision and is refused.
         let ended = Self { is_over: true, ..self };
@@ -67,13 +67,13 @@ impl TermRecord {
 
 /// Times of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TermTimes {
+pub struct ControllerTermTimes {
     pub refresh: Nanos,
     /// Time without a change until the term may be ended, and until its holder may commit no start.
     pub stale: Nanos,
 }
 
-impl Default for TermTimes {
+impl Default for ControllerTermTimes {
     fn default() -> Self {
         Self { refresh: Nanos::from_secs(2), stale: Nanos::from_secs(15) }
     }
@@ -110,14 +110,14 @@ pub struct OtherControllerTerm {
 
 /// Watches the terms of other controllers over time.
 #[derive(Clone, Debug)]
-pub struct TermWatch {
-    times: TermTimes,
+pub struct ControllerTermWatch {
+    times: ControllerTermTimes,
     /// The revision of each term, and the time since which it is known.
     seen: BTreeMap<String, (u64, MonoTime)>,
 }
 
-impl TermWatch {
-    pub const fn new(times: TermTimes) -> Self {
+impl ControllerTermWatch {
+    pub const fn new(times: ControllerTermTimes) -> Self {
         Self { times, seen: BTreeMap::new() }
     }
 
@@ -174,7 +174,7 @@ pub struct ControllerTerm {
     /// The record as it is written.
     record: TermRecord,
     revision: u64,
-    times: TermTimes,
+    times: ControllerTermTimes,
     /// Time at which the last successful refresh was requested.
     refreshed: MonoTime,
     next: MonoTime,
@@ -185,12 +185,17 @@ pub struct ControllerTerm {
 
 impl ControllerTerm {
     /// The record that begins a term.
-    pub const fn first_record(me: Identity, since_wall_ns: u64) -> TermRecord {
+    pub const fn first_record(me: ControllerIdentity, since_wall_ns: u64) -> TermRecord {
         TermRecord { holder: me, since_wall_ns, is_over: false }
     }
 
     /// Creates the term after its first write, which was requested at `asked` and returned this revision.
-    pub fn from_record(record: TermRecord, revision: u64, times: TermTimes, asked: MonoTime) -> Self {
+    pub fn from_record(
+        record: TermRecord,
+        revision: u64,
+        times: ControllerTermTimes,
+        asked: MonoTime,
+    ) -> Self {
         let next = asked + times.refresh;
         Self { record, revision, times, refreshed: asked, next, open: None, is_lost: false }
     }
@@ -222,7 +227,7 @@ impl ControllerTerm {
         Some((self.revision, self.record.clone()))
     }
 
-    pub const fn on_refreshed(&mut self, revision: u64) {
+    pub const fn on_term_refreshed(&mut self, revision: u64) {
         self.revision = revision;
         // The time counts from the request: the write happened no earlier, so the term never seems fresher
         // than it is.
@@ -233,7 +238,7 @@ impl ControllerTerm {
 
     /// Handles a refused refresh: the record has another revision. `found` is its present value, if it could be read.
     /// It may be this controller's own write, if the answer to that was lost.
-    pub fn on_refresh_refused(&mut self, found: Option<(&TermRecord, u64)>) {
+    pub fn on_term_refresh_refused(&mut self, found: Option<(&TermRecord, u64)>) {
         match found {
             Some((record, revision)) if *record == self.record => {
                 self.revision = revision;

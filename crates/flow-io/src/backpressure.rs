@@ -62,9 +62,9 @@ pub struct BackpressurePolicy(Arc<BackpressureState>);
 
 /// Marks a source as open until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenSource(Arc<BackpressureState>);
+pub(crate) struct OpenSourceGuard(Arc<BackpressureState>);
 
-impl Drop for OpenSource {
+impl Drop for OpenSourceGuard {
     fn drop(&mut self) {
         self.0.open_sources.fetch_sub(1, Ordering::AcqRel);
     }
@@ -87,14 +87,14 @@ impl BackpressurePolicy {
     }
 
     /// Makes workers wait from now on when a queue is full.
-    pub fn begin_waiting(&self) {
+    pub fn enable_backpressure(&self) {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
     /// Makes workers wait from now on, for packets of files. Connected outputs get more time at the end, too.
-    pub fn begin_waiting_for_files(&self) {
+    pub fn enable_backpressure_for_files(&self) {
         self.0.is_of_files.store(true, Ordering::Release);
-        self.begin_waiting();
+        self.enable_backpressure();
     }
 
     /// Shortens all waits, because the user has asked for the end.
@@ -125,13 +125,13 @@ impl BackpressurePolicy {
         if can_wait { self.stall_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
     }
 
-    pub(crate) fn add_source(&self) -> OpenSource {
+    pub(crate) fn register_source(&self) -> OpenSourceGuard {
         self.0.open_sources.fetch_add(1, Ordering::AcqRel);
-        OpenSource(Arc::clone(&self.0))
+        OpenSourceGuard(Arc::clone(&self.0))
     }
 
     /// Counts a source as ended. Workers begin to wait when all sources have ended, or after a second, even if one source does not end.
-    pub(crate) fn end_source(&self, source: OpenSource) {
+    pub(crate) fn unregister_source(&self, source: OpenSourceGuard) {
         // Beginning earlier would be wrong: a worker that waits for room does not empty its ring.
         drop(source);
         for _ in 0..MAX_SOURCE_CHECKS {
@@ -141,7 +141,7 @@ impl BackpressurePolicy {
             }
             std::thread::sleep(CONTINUE_CHECK_INTERVAL);
         }
-        self.begin_waiting();
+        self.enable_backpressure();
     }
 
     /// Puts a value into a queue with a receiver that never stalls for long. Waits for room if waiting has
@@ -201,7 +201,7 @@ impl OutputProgress {
     }
 
     /// Notes that the output took something, so it is alive.
-    pub(crate) fn note_progress(&self) {
+    pub(crate) fn record_output_progress(&self) {
         self.0.last_progress_ns.store(clock::monotonic_ns(), Ordering::Release);
         self.0.is_given_up.store(false, Ordering::Release);
     }
@@ -267,7 +267,7 @@ impl<T> OutputQueue<T> {
         Self { queue, backpressure: backpressure.clone(), progress }
     }
 
-    fn is_waited_for(&self) -> bool {
+    fn has_waiting_worker(&self) -> bool {
         self.backpressure.is_begun() && !self.progress.is_given_up()
     }
 
@@ -288,12 +288,12 @@ impl<T> OutputQueue<T> {
     /// Puts a value into the queue. Waits for room if waiting has begun; returns the value if there was none.
     pub(crate) fn send_or_wait(&self, mut value: T) -> Result<(), T> {
         let since_ns = clock::monotonic_ns();
-        while self.is_waited_for() {
+        while self.has_waiting_worker() {
             // Returns regularly, so that a stalled output is noticed.
             match self.queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => {
                     // Noted for all workers: another one may have waited longer in vain, but the output is alive.
-                    self.progress.note_progress();
+                    self.progress.record_output_progress();
                     return Ok(());
                 }
                 Err(SendTimeoutError::Timeout(back)) => value = back,
@@ -317,11 +317,12 @@ impl<T> OutputQueue<T> {
     }
 
     /// Waits until each of these queues has room or is given up, if waiting has begun. No other thread may fill them.
-    pub(crate) fn await_room(queues: &[Self]) {
+    pub(crate) fn await_queue_room(queues: &[Self]) {
         // One time for all: several dead outputs together cost the time limit once, not once each.
         let since_ns = clock::monotonic_ns();
         loop {
-            let mut waiting = queues.iter().filter(|output| output.queue.is_full() && output.is_waited_for());
+            let mut waiting =
+                queues.iter().filter(|output| output.queue.is_full() && output.has_waiting_worker());
             let Some(first) = waiting.next() else { return };
             first.abandon_if_stalled(since_ns);
             waiting.for_each(|output| output.abandon_if_stalled(since_ns));
@@ -339,7 +340,7 @@ mod tests {
 
     fn begun() -> BackpressurePolicy {
         let policy = BackpressurePolicy::with_stalls([SHORT.as_u64(); 3]);
-        policy.begin_waiting();
+        policy.enable_backpressure();
         policy
     }
 
@@ -357,11 +358,11 @@ mod tests {
     #[test]
     fn it_begins_when_the_last_source_has_ended() {
         let policy = BackpressurePolicy::default();
-        let [first, last] = [policy.add_source(), policy.add_source()];
+        let [first, last] = [policy.register_source(), policy.register_source()];
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| policy.end_source(first));
+            let waiting = scope.spawn(|| policy.unregister_source(first));
             assert!(!policy.is_begun(), "another source may still give something");
-            policy.end_source(last);
+            policy.unregister_source(last);
             assert!(policy.is_begun());
             waiting.join().unwrap();
         });
@@ -373,7 +374,7 @@ mod tests {
         let (queue, taken) = bounded(1);
         let output = OutputQueue::new(queue, &policy);
         assert_eq!((output.send_or_wait(1), output.send_or_wait(2)), (Ok(()), Err(2)));
-        policy.begin_waiting();
+        policy.enable_backpressure();
         std::thread::scope(|scope| {
             let giving = scope.spawn(|| output.send_or_wait(3));
             assert_eq!((taken.recv(), taken.recv()), (Ok(1), Ok(3)));
@@ -408,14 +409,14 @@ mod tests {
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| taken.iter().take(5).count());
             for number in 1..5 {
-                OutputQueue::await_room(&queues);
+                OutputQueue::await_queue_room(&queues);
                 assert_eq!(queues[0].try_send(number), Err(number));
                 queues[1].try_send(number).unwrap();
             }
             assert_eq!(taking.join().unwrap(), 5);
         });
         queues[1].send_or_wait(5).unwrap();
-        assert_eq!(queues.each_ref().map(OutputQueue::is_waited_for), [false, true]);
+        assert_eq!(queues.each_ref().map(OutputQueue::has_waiting_worker), [false, true]);
         assert_eq!(queues[0].send_or_wait(5), Err(5));
     }
 
@@ -427,8 +428,8 @@ mod tests {
                 std::thread::sleep(CONTINUE_CHECK_INTERVAL);
                 taken.recv().unwrap();
             });
-            OutputQueue::await_room(&queues);
-            assert!(!queues[0].is_waited_for() && queues[1].is_waited_for());
+            OutputQueue::await_queue_room(&queues);
+            assert!(!queues[0].has_waiting_worker() && queues[1].has_waiting_worker());
         });
     }
 
@@ -436,7 +437,7 @@ mod tests {
     fn stall_limit_and_loss_cause_depend_on_reach() {
         let [forever, _, short] = [u64::MAX, u64::MAX, 1];
         let policy = BackpressurePolicy::with_stalls([forever, forever, short]);
-        policy.begin_waiting();
+        policy.enable_backpressure();
         let full = |reach| {
             let (queue, taken) = bounded(1);
             let output = OutputQueue::with_progress(queue, &policy, OutputProgress::new(reach));
@@ -446,7 +447,7 @@ mod tests {
         };
         let (disk, _disk) = full(OutputReachability::Local);
         let (collector, _collector) = full(OutputReachability::Unreachable);
-        assert!(disk.is_waited_for() && !collector.is_waited_for());
+        assert!(disk.has_waiting_worker() && !collector.has_waiting_worker());
         assert_eq!(
             (disk.loss_cause(), collector.loss_cause()),
             (LossCause::QueueFull, LossCause::Unreachable)
@@ -454,8 +455,8 @@ mod tests {
         // It is alive after all.
         collector.progress.set_connected(true);
         assert_eq!(collector.loss_cause(), LossCause::GivenUp);
-        collector.progress.note_progress();
-        assert!(collector.is_waited_for());
+        collector.progress.record_output_progress();
+        assert!(collector.has_waiting_worker());
     }
 
     #[test]
@@ -464,7 +465,7 @@ mod tests {
         let policy = BackpressurePolicy::default();
         let wait_ns = |reach| policy.last_wait_ns(reach, usual);
         assert_eq!(wait_ns(OutputReachability::Connected), usual.as_u64());
-        policy.begin_waiting_for_files();
+        policy.enable_backpressure_for_files();
         assert_eq!(wait_ns(OutputReachability::Connected), CONNECTED_STALL_TIMEOUT.as_u64());
         assert_eq!(wait_ns(OutputReachability::Unreachable), usual.as_u64());
         policy.shorten_waits();

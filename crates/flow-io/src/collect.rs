@@ -99,7 +99,7 @@ impl Default for CollectOptions {
 impl CollectOptions {
     /// Divides memory: half for the state of exporters, a quarter for flows that SIM holds open, and a quarter for flows
     /// that several meters report.
-    pub fn set_memory(&mut self, bytes: usize) {
+    pub fn set_memory_bytes(&mut self, bytes: usize) {
         self.collector.memory = bytes / 2;
         self.groups = GroupOptions::within_memory(bytes / 4);
         self.gather.flows = FlowGatherer::<ExporterIdentity>::flows_within(bytes / 4);
@@ -199,7 +199,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
                 // The threads are joined before the error is reported: no part of a failed start continues.
-                return join_all(threads).and(Err(error));
+                return join_listener_threads(threads).and(Err(error));
             }
         };
         let reading = LedgerReader {
@@ -231,16 +231,16 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         let Self { shared, reading, intakes, relays, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
         // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
-        let listened = join_all(intakes);
+        let listened = join_listener_threads(intakes);
         // The listeners held the last ends of the queues. A relay is joined even if a listener has panicked.
-        let relayed = join_all(relays);
+        let relayed = join_listener_threads(relays);
         let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
         listened.and(relayed).and(outlet).map(|outlet| (reading.read_ledger(), outlet))
     }
 }
 
 /// Waits for all threads, even if one has panicked.
-fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+fn join_listener_threads(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
     let panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count();
     if panicked > 0 { Err(Error::Panicked("a listener")) } else { Ok(()) }
 }

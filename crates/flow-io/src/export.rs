@@ -32,7 +32,7 @@ mod written;
 pub use options::GroupExport;
 pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
 pub use outbox::{
-    BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batches_within, open_queue,
+    BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batch_capacity, open_queue,
 };
 pub use target::{ExportTarget, HostPort, TargetError};
 
@@ -108,7 +108,7 @@ pub fn spawn_export(
     let mut senders = Vec::new();
     for destination in &options.destinations {
         // Each target has its own backlog, so that a slow target costs the others nothing.
-        let (room, batches) = bounded(batches_within(options.backlog_bytes));
+        let (room, batches) = bounded(batch_capacity(options.backlog_bytes));
         let transport = open_transport(options, destination)?;
         let encoder = build_encoder(options, destination, transport.is_v6());
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
@@ -176,7 +176,7 @@ fn open_transport(options: &MeterExport, destination: &ExportDestination) -> Res
     let target = &destination.target;
     if let ExportContent::Records(format) = destination.content
         && target.is_stream()
-        && !format.is_framed()
+        && !format.states_message_length()
     {
         return Err(Error::NotFramed { format: format.name(), target: target.to_string() });
     }

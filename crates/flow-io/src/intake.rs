@@ -58,10 +58,10 @@ impl PacketIntake {
     pub fn add_frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.count_received_bytes(full_len as u64);
         // The share comes before sampling: each meter then samples its own share, independent of other meters.
-        if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
+        if self.share.is_some_and(|share| !share.selects_frame(bytes, link)) {
             return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
-        if !self.is_chosen() {
+        if !self.is_packet_chosen() {
             return;
         }
         let packet = &mut self.packets[self.filled];
@@ -93,7 +93,7 @@ impl PacketIntake {
         self.counts.seen_bytes += segments.frame_bytes() as u64;
         self.counts.merged += 1;
         self.counts.merged_packets += count;
-        if self.share.is_some_and(|share| !share.has_frame(bytes, LinkKind::Ethernet)) {
+        if self.share.is_some_and(|share| !share.selects_frame(bytes, LinkKind::Ethernet)) {
             return self.counts.count_ignored_packets(IgnoredReason::Elsewhere, count);
         }
         let chosen = self.choose_segments(all);
@@ -142,10 +142,10 @@ impl PacketIntake {
             // damaged and has no usable header.
             return self.counts.count_ignored(IgnoredReason::BadIp);
         }
-        if self.share.is_some_and(|share| !share.has_packet(packet)) {
+        if self.share.is_some_and(|share| !share.selects_packet(packet)) {
             return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
-        self.filled += usize::from(self.is_chosen());
+        self.filled += usize::from(self.is_packet_chosen());
     }
 
     /// Counts packets that were not parsed, with the reason. They have no addresses, so they belong to the first share.
@@ -177,7 +177,8 @@ impl PacketIntake {
         self.counts.seen_bytes += bytes;
     }
 
-    /// Chooses some of the packets of a merged one: the same ones that [`Self::is_chosen`] would choose one after the other.
+    /// Chooses some of the packets of a merged one: the same ones that [`Self::is_packet_chosen`] would choose
+    /// one after the other.
     fn choose_segments(&mut self, all: SelectedSegments) -> SelectedSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
         let sampling = u64::from(self.sampling);
@@ -190,7 +191,7 @@ impl PacketIntake {
     }
 
     #[inline]
-    fn is_chosen(&mut self) -> bool {
+    fn is_packet_chosen(&mut self) -> bool {
         if self.sampling == 1 {
             return true;
         }

@@ -139,7 +139,7 @@ impl MeterAccounts {
             Some(LedgerExport { queue: Some((queue, wants_events)), watch });
     }
 
-    pub fn set_group(&self, role_handle: GroupRoleHandle) {
+    pub fn set_group_role_handle(&self, role_handle: GroupRoleHandle) {
         *lock_ignoring_poison(&self.group) = Some(role_handle);
     }
 
@@ -199,7 +199,7 @@ impl MeterAccounts {
                 .into_iter()
                 .chain(arrival_remark)
                 .collect(),
-            damages: read.map(|read| read.damages()).unwrap_or_default(),
+            damages: read.map(|read| read.damage_remarks()).unwrap_or_default(),
             stopped: read.is_some_and(|read| read.is_stopped()),
         }
     }

@@ -12,7 +12,7 @@ impl MemoryHints for MeterMemory {
         memory::prefetch(line);
     }
 
-    fn large_pages<T>(memory: &mut [T]) -> bool {
+    fn use_large_pages<T>(memory: &mut [T]) -> bool {
         memory::request_large_pages(memory)
     }
 }

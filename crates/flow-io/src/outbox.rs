@@ -6,7 +6,7 @@
 //!
 //! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
-use crate::backpressure::{OpenSource, OutputQueue};
+use crate::backpressure::{OpenSourceGuard, OutputQueue};
 use crate::export::WorkerProgress;
 use crate::{BackpressurePolicy, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
@@ -41,7 +41,7 @@ pub struct OutputQueues {
     sinks: Vec<OutputQueue<WorkerBatch>>,
     backpressure: BackpressurePolicy,
     /// Present until the worker's source has ended.
-    source: Option<OpenSource>,
+    source: Option<OpenSourceGuard>,
     offered: Vec<OfferedCounts>,
     records: Vec<FlowRecord>,
 }
@@ -54,7 +54,7 @@ impl OutputQueues {
             events_out: export_outbox(channels, true),
             sinks: channels.sinks.clone(),
             backpressure: channels.backpressure.clone(),
-            source: Some(channels.backpressure.add_source()),
+            source: Some(channels.backpressure.register_source()),
             offered: vec![OfferedCounts::default(); channels.sinks.len()],
             records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS_PER_BATCH }),
         }
@@ -63,7 +63,7 @@ impl OutputQueues {
     /// Marks the source as ended. Once the sources of all workers have ended, sending may wait for room.
     pub(crate) fn end_input(&mut self) {
         if let Some(source) = self.source.take() {
-            self.backpressure.end_source(source);
+            self.backpressure.unregister_source(source);
         }
     }
 
@@ -107,7 +107,7 @@ impl OutputQueues {
 
     /// Reports whether the export needs the flows in progress again, because this meter has taken over.
     pub(crate) fn wants_open_flows(&mut self) -> bool {
-        self.events_out.as_mut().is_some_and(export::WorkerOutbox::has_taken_over)
+        self.events_out.as_mut().is_some_and(export::WorkerOutbox::take_takeover_flag)
     }
 
     fn send_records(&mut self) {
@@ -234,7 +234,7 @@ mod tests {
         let (batches, taken) = bounded(1);
         drop(taken);
         let channels = to(vec![batches]);
-        channels.backpressure.begin_waiting();
+        channels.backpressure.enable_backpressure();
         let mut outbox = OutputQueues::new(&channels);
         outbox.on_record(&record(3));
         outbox.flush_batches();

@@ -23,7 +23,7 @@ impl OutputReport {
     /// Lists the losses as lines for people, with the reason.
     pub fn loss_lines(&self) -> Vec<String> {
         let reason = self.failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
-        let lines = self.losses.by_cause().map(|(cause, CarriedRecords { records, packets, .. })| {
+        let lines = self.losses.losses_by_cause().map(|(cause, CarriedRecords { records, packets, .. })| {
             let reason = if cause.is_failure() { reason.as_str() } else { "" };
             format!("{}: lost {records} records with {packets} packets: {}{reason}", self.to, cause.meaning())
         });

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 /// Chooses a processor for each worker, interface by interface; `None`: any.
 pub(crate) fn assign_processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
     let near: Vec<Vec<usize>> = locations.iter().map(|at| near_processors(at).unwrap_or_default()).collect();
-    assign_nearest(&sched::allowed_cpus().unwrap_or_default(), &near, of_each)
+    assign_nearest_processors(&sched::allowed_cpus().unwrap_or_default(), &near, of_each)
 }
 
 /// Pins the calling thread to its processor, if it has one, and asks for precedence there.
@@ -25,7 +25,7 @@ pub(crate) fn pin_current_thread(processor: Option<usize>) {
 
 /// Runs `act` on a processor, if one is given. The kernel allocates a ring's memory on the NUMA node of the thread that opens
 /// it, so rings are opened where their worker runs.
-pub(crate) fn run_on<T: Send>(
+pub(crate) fn run_on_processor<T: Send>(
     processor: Option<usize>,
     act: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
@@ -46,7 +46,7 @@ fn pin_and_run<T>(processor: usize, act: impl FnOnce() -> Result<T, Error>) -> R
 }
 
 /// Gives each interface in turn a processor near it while there are any; the remaining processors go to workers without one.
-fn assign_nearest(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<usize>> {
+fn assign_nearest_processors(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<usize>> {
     let mut assigned = vec![None; near.len() * of_each];
     if assigned.len() > allowed.len() {
         return assigned;
@@ -101,7 +101,7 @@ mod tests {
 
     fn assigned(allowed: &[usize], near: &[&[usize]], of_each: usize) -> Vec<usize> {
         let near: Vec<Vec<usize>> = near.iter().map(|near| near.to_vec()).collect();
-        assign_nearest(allowed, &near, of_each).into_iter().flatten().collect()
+        assign_nearest_processors(allowed, &near, of_each).into_iter().flatten().collect()
     }
 
     #[test]
@@ -123,6 +123,6 @@ mod tests {
 
     #[test]
     fn more_workers_than_processors_run_anywhere() {
-        assert_eq!(assign_nearest(&[0, 1], &[vec![0], vec![1], vec![0]], 1), [None; 3]);
+        assert_eq!(assign_nearest_processors(&[0, 1], &[vec![0], vec![1], vec![0]], 1), [None; 3]);
     }
 }

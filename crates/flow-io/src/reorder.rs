@@ -31,7 +31,11 @@ impl ReorderBuffer {
     }
 
     /// Takes packets in the order of the file. Gives out sorted batches, each with the time up to which all packets have come out.
-    pub(crate) fn pass_packets(&mut self, packets: &[PacketInfo], mut out: impl FnMut(&[PacketInfo], u64)) {
+    pub(crate) fn reorder_packets(
+        &mut self,
+        packets: &[PacketInfo],
+        mut out: impl FnMut(&[PacketInfo], u64),
+    ) {
         if !self.is_holding && is_steady(self.released_ns, packets) {
             self.emit_batches(packets, &mut out);
             return;
@@ -46,7 +50,7 @@ impl ReorderBuffer {
     }
 
     /// Releases all packets that are held back, in order.
-    pub(crate) fn release_all(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
+    pub(crate) fn release_all_packets(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|packet| packet.at_ns);
         self.emit_batches(&held, &mut out);
@@ -108,9 +112,9 @@ mod tests {
         let mut buffer = ReorderBuffer::new();
         let mut out = Vec::new();
         for batch in packets(times).chunks(PACKETS_PER_BATCH) {
-            buffer.pass_packets(batch, |packets, _| out.extend_from_slice(packets));
+            buffer.reorder_packets(batch, |packets, _| out.extend_from_slice(packets));
         }
-        buffer.release_all(|packets, _| out.extend_from_slice(packets));
+        buffer.release_all_packets(|packets, _| out.extend_from_slice(packets));
         out
     }
 
@@ -123,7 +127,7 @@ mod tests {
         let mut buffer = ReorderBuffer::new();
         let mut out = 0;
         for batch in packets(0..3 * MIN_REORDER_PACKETS as u64).chunks(PACKETS_PER_BATCH) {
-            buffer.pass_packets(batch, |packets, now_ns| {
+            buffer.reorder_packets(batch, |packets, now_ns| {
                 out += packets.len();
                 assert_eq!(now_ns + 1, out as u64);
             });

@@ -99,8 +99,8 @@ impl RecordSender {
     }
 
     /// Sends a message that has waited long enough.
-    pub fn send_waiting(&mut self, now_ns: u64) -> io::Result<()> {
-        self.exporter.run_due(now_ns, &mut self.outlet);
+    pub fn send_waiting_message(&mut self, now_ns: u64) -> io::Result<()> {
+        self.exporter.send_due_messages(now_ns, &mut self.outlet);
         self.outlet.take_failure()
     }
 

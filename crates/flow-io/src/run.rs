@@ -18,7 +18,7 @@ use crate::placement;
 use crate::reorder::ReorderBuffer;
 use crate::source::{
     FileOptions, InterfaceCounts, LiveOptions, LiveSource, PacketSource, PortLocation, SharedInterfaceCounts,
-    open_files, open_live,
+    open_files, open_live_sources,
 };
 use crate::worker::{MeterWorker, WorkerStatus};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -75,7 +75,7 @@ impl RunningMeter {
         let channels = accounts.take_channels();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
             // Files wait for slow outputs. Recorded at a pace they are like live traffic, which does not.
-            channels.backpressure.begin_waiting_for_files();
+            channels.backpressure.enable_backpressure_for_files();
         }
         let processors = choose_processors(&options.input)?;
         let placed = processors.clone();
@@ -93,7 +93,7 @@ impl RunningMeter {
         open: impl FnOnce() -> Result<OpenedSources, Error>,
     ) -> Result<Self, Error> {
         let mut starting = StartingWorkers::default();
-        let opened = starting.start_all(options, processors, channels).and_then(|()| open());
+        let opened = starting.start_all_workers(options, processors, channels).and_then(|()| open());
         let StartingWorkers { statuses, workers, source_inlets } = starting;
         match opened {
             Ok(OpenedSources { sources, reader, captured }) => {
@@ -162,7 +162,7 @@ struct StartingWorkers {
 
 impl StartingWorkers {
     /// Starts a worker for each of these processors. On success all tables are allocated.
-    fn start_all(
+    fn start_all_workers(
         &mut self,
         options: &MeterOptions,
         processors: Vec<Option<usize>>,
@@ -258,7 +258,7 @@ fn choose_processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
     match input {
         MeterInput::Files(options) => Ok(vec![None; options.workers.max(1)]),
         MeterInput::Interfaces(locations, options) => {
-            let of_each = options.workers_of_each()?;
+            let of_each = options.workers_per_interface()?;
             Ok(placement::assign_processors(locations, of_each))
         }
     }
@@ -287,7 +287,7 @@ fn open_interfaces(
     options: LiveOptions,
     processors: &[Option<usize>],
 ) -> Result<OpenedSources, Error> {
-    let of_each = options.workers_of_each()?;
+    let of_each = options.workers_per_interface()?;
     let interfaces: Vec<SharedInterfaceCounts> = locations
         .iter()
         .map(|location| Ok(Arc::new(Mutex::new(InterfaceCounts::start_counting(location)?))))
@@ -299,7 +299,9 @@ fn open_interfaces(
             to_record_index(&counts.name, counts.index)?
         };
         let processor = processors.get(at * of_each).copied().flatten();
-        sources.extend(placement::run_on(processor, || open_live(location, interface, input, options))?);
+        sources.extend(placement::run_on_processor(processor, || {
+            open_live_sources(location, interface, input, options)
+        })?);
         // The interface counts independently. Reading it before and after the ring opens bounds the packets
         // that came in between.
         interface.lock().unwrap_or_else(PoisonError::into_inner).count_opened_interface()?;

@@ -30,18 +30,19 @@ impl FlowShareFilter {
         self.index == 0
     }
 
-    pub(crate) fn has_frame(self, frame: &[u8], link: LinkKind) -> bool {
-        self.has_number(spread::number_of_frame(frame, link).unwrap_or(0))
+    pub(crate) fn selects_frame(self, frame: &[u8], link: LinkKind) -> bool {
+        self.selects_number(spread::number_of_frame(frame, link).unwrap_or(0))
     }
 
-    /// Does the same as [`Self::has_frame`] for a packet that was parsed in the driver, which does not look into tunnels.
-    pub(crate) fn has_packet(self, packet: &PacketInfo) -> bool {
-        self.has_number(spread::number_of_addresses(packet.source, packet.destination))
+    /// Does the same as [`Self::selects_frame`] for a packet that was parsed in the driver,
+    /// which does not look into tunnels.
+    pub(crate) fn selects_packet(self, packet: &PacketInfo) -> bool {
+        self.selects_number(spread::number_of_addresses(packet.source, packet.destination))
     }
 
-    fn has_number(self, number: u64) -> bool {
-        // Workers are chosen by the upper bits of the same number (`spread::worker_of`). Without another mix, all packets of a
-        // share would belong to the same worker.
+    fn selects_number(self, number: u64) -> bool {
+        // Workers are chosen by the upper bits of the same number (`spread::worker_index_of_frame`). Without
+        // another mix, all packets of a share would belong to the same worker.
         let mixed = number.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let mixed = mixed ^ mixed >> 32;
         // The high half of a product spreads evenly over any number of shares; a remainder would need a division.
@@ -74,9 +75,9 @@ mod tests {
             let source = (0xffff_c612_0000_u128 + u128::from(n)).to_be_bytes();
             let packet = PacketInfo { source, destination: [7; 16], ..PacketInfo::default() };
             let back = PacketInfo { source: [7; 16], destination: source, ..PacketInfo::default() };
-            let has: Vec<bool> = shares(3).iter().map(|share| share.has_packet(&packet)).collect();
+            let has: Vec<bool> = shares(3).iter().map(|share| share.selects_packet(&packet)).collect();
             assert_eq!(has.iter().filter(|has| **has).count(), 1);
-            assert_eq!(has, shares(3).iter().map(|share| share.has_packet(&back)).collect::<Vec<_>>());
+            assert_eq!(has, shares(3).iter().map(|share| share.selects_packet(&back)).collect::<Vec<_>>());
             for (count, has) in counts.iter_mut().zip(has) {
                 *count += u32::from(has);
             }
@@ -95,7 +96,7 @@ mod tests {
                 ..PacketInfo::default()
             };
             for share in shares(5) {
-                assert_eq!(share.has_frame(&frame, LinkKind::Ethernet), share.has_packet(&packet));
+                assert_eq!(share.selects_frame(&frame, LinkKind::Ethernet), share.selects_packet(&packet));
             }
         }
     }
@@ -107,8 +108,8 @@ mod tests {
             for m in 0..40_u8 {
                 let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, m, n, 198, 19, 0, 1];
                 let frame = [&[2; 12][..], &[8, 0], &ip].concat();
-                if shares(2)[1].has_frame(&frame, LinkKind::Ethernet) {
-                    counts[spread::worker_of(&frame, LinkKind::Ethernet, 2)] += 1;
+                if shares(2)[1].selects_frame(&frame, LinkKind::Ethernet) {
+                    counts[spread::worker_index_of_frame(&frame, LinkKind::Ethernet, 2)] += 1;
                 }
             }
         }

@@ -21,7 +21,7 @@ pub(crate) mod spread;
 
 pub use file::{FileOptions, FileSource, FileSources, open_files};
 pub use interface::{InterfaceCounts, SharedInterfaceCounts};
-pub use live::{ListenMethod, LiveOptions, LiveSource, open_live};
+pub use live::{ListenMethod, LiveOptions, LiveSource, open_live_sources};
 pub use pace::ReplayPace;
 pub use packetrig_engine::port::PortLocation;
 pub use reader::ReadCounts;
@@ -84,7 +84,7 @@ pub trait PacketSource: Send {
     }
 
     /// Frames that the kernel put into its ring, read after the end; `None` if that is not counted.
-    fn put_in(&mut self) -> Result<Option<u64>, Error> {
+    fn frames_put_into_ring(&mut self) -> Result<Option<u64>, Error> {
         Ok(None)
     }
 }

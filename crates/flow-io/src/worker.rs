@@ -134,11 +134,11 @@ impl MeterWorker {
         // when it sees the failure.
         self.status.has_failed.store(worked.is_err(), Ordering::Release);
         self.outbox.end_input();
-        self.release_held();
+        self.meter_held_packets();
         // The flows are finished after an error, too, because metered packets must be reported.
         self.table.finish_flows(&mut self.outbox);
         self.outbox.flush_batches();
-        let put_in = self.source.put_in();
+        let put_in = self.source.frames_put_into_ring();
         self.publish_counts(put_in.as_ref().ok().copied().flatten());
         worked?;
         put_in.map(|_| ())
@@ -155,7 +155,7 @@ impl MeterWorker {
                 }
             }
             // `&` and not `&&`: both must run.
-            let is_done = self.expire_flows(taken) & self.tell_open();
+            let is_done = self.expire_flows(taken) & self.report_next_open_flows();
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + PUBLICATION_INTERVAL_NS {
                 self.do_periodic_work()?;
@@ -164,7 +164,7 @@ impl MeterWorker {
             if taken == TakeOutcome::Nothing && std::mem::take(&mut self.has_open_ring_loss) {
                 // The ring was full when it dropped packets. They are missing after the packets that were in it, which were read only
                 // now.
-                self.table.mark_loss();
+                self.table.mark_packet_loss();
             }
             match taken {
                 // While flows are still due, the worker looks for packets between
@@ -180,7 +180,7 @@ impl MeterWorker {
     fn expire_flows(&mut self, taken: TakeOutcome) -> bool {
         let has_ended = taken == TakeOutcome::Ended;
         if has_ended {
-            self.release_held();
+            self.meter_held_packets();
         }
         let given_ns = self.source.delivered_until_ns(taken == TakeOutcome::Nothing);
         // Held packets must still find their flows: the time advances only up to the packets that came out.
@@ -197,7 +197,7 @@ impl MeterWorker {
     }
 
     /// Reports some of the continuing flows to the export, after a takeover; `true` if none are left.
-    fn tell_open(&mut self) -> bool {
+    fn report_next_open_flows(&mut self) -> bool {
         if self.outbox.wants_open_flows() {
             self.tell_from = Some(0);
         }
@@ -211,10 +211,10 @@ impl MeterWorker {
     }
 
     /// Meters the packets that are held back: no more packets arrive.
-    fn release_held(&mut self) {
+    fn meter_held_packets(&mut self) {
         let Self { table, outbox, status, reorder, .. } = self;
         if let Some(reorder) = reorder {
-            reorder.release_all(|batch, now_ns| meter_packets(table, outbox, status, batch, now_ns));
+            reorder.release_all_packets(|batch, now_ns| meter_packets(table, outbox, status, batch, now_ns));
         }
     }
 
@@ -227,8 +227,9 @@ impl MeterWorker {
         }
         let Self { source, table, outbox, status, .. } = self;
         match &mut self.reorder {
-            Some(reorder) => reorder
-                .pass_packets(packets, |batch, now_ns| meter_packets(table, outbox, status, batch, now_ns)),
+            Some(reorder) => reorder.reorder_packets(packets, |batch, now_ns| {
+                meter_packets(table, outbox, status, batch, now_ns)
+            }),
             // An interface gives its packets once, in order of their arrival. Only
             // files can be held back and sorted.
             None => meter_packets(table, outbox, status, packets, source.delivered_until_ns(false)),
@@ -250,7 +251,7 @@ impl MeterWorker {
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
         let settled_ns = steady_ns().saturating_sub(behind_ns);
         if self.outbox.was_blind() {
-            self.table.mark_loss();
+            self.table.mark_packet_loss();
         }
         let progress = WorkerProgress {
             settled_ns,
@@ -279,7 +280,7 @@ impl MeterWorker {
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
         if ring_dropped > notes.ring_dropped {
             // Records of flows that were open during a loss say so: their counts may be too low.
-            self.table.mark_loss();
+            self.table.mark_packet_loss();
             self.has_open_ring_loss = true;
         }
         notes.counts = counts;

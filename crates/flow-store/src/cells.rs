@@ -107,7 +107,7 @@ impl CellReader {
         kind: ElementKind,
     ) -> ParquetResult<Self> {
         let column = group.metadata().column(index);
-        if !pages::is_readable(column) {
+        if !pages::is_column_readable(column) {
             return Ok(Self::Library(Box::new(group.get_column_reader(index)?), kind));
         }
         let pages = group.get_column_page_reader(index)?;

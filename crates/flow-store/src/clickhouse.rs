@@ -116,17 +116,17 @@ impl ClickHouseSink {
         let token = format!("{:016x}-{}", self.name, self.batches);
         // Encoded once for all attempts, because the rows do not change.
         let body = rows::encode_rows(&rows);
-        let done = self.try_insert(&token, &body);
+        let done = self.insert_with_retries(&token, &body);
         self.is_down = done.is_err();
         if done.is_ok() {
-            self.kept.count_stored(carried);
+            self.kept.count_stored_records(carried);
         } else {
             self.kept.count_lost(carried);
         }
         done
     }
 
-    fn try_insert(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
+    fn insert_with_retries(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
         let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
         let mut wait = self.options.wait;
         let mut done = Ok(());
@@ -169,9 +169,9 @@ impl ClickHouseSink {
     /// Creates the table, or adds missing columns to one of an earlier version.
     fn prepare_table(&self) -> Result<TableState, Error> {
         let ClickHouseOptions { database, table, .. } = &self.options;
-        let create = rows::create_statement(database, table);
+        let create = rows::create_table_statement(database, table);
         http::post_body(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
-        let add = rows::alter_statement(database, table);
+        let add = rows::alter_table_statement(database, table);
         match http::post_body(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
             Ok(()) => Ok(TableState::Whole),
             // The user may not change tables. The table may have all columns nevertheless: the insertion fails if it has not.

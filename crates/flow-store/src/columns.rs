@@ -54,7 +54,7 @@ impl FlowColumn {
     }
 
     /// Returns whether the word names this column: by its name, or by its short name with or without dashes (`srcip`).
-    pub fn is_called(&self, word: &str) -> bool {
+    pub fn has_column_name(&self, word: &str) -> bool {
         self.name.eq_ignore_ascii_case(word) || without_dashes(self.short) == without_dashes(word)
     }
 }
@@ -65,7 +65,7 @@ pub(crate) fn without_dashes(text: &str) -> String {
 
 /// The column that a user names by this word.
 pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
-    flow_columns().iter().find(|column| column.is_called(word))
+    flow_columns().iter().find(|column| column.has_column_name(word))
 }
 
 /// The columns of the flow table, in order.

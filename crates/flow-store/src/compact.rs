@@ -76,18 +76,22 @@ pub fn compact_files(
     let settled_ns = oldest_note_ns(directory)?.unwrap_or(u64::MAX);
     let mut found = FinishedFiles::default();
     found.rescan(directory)?;
-    for ((table, partition), files) in by_partition(found) {
+    for ((table, partition), files) in files_by_partition(found) {
         let (settled, recent): (Vec<_>, Vec<_>) =
             small_files(files, file_bytes).into_iter().partition(|file| file.modified_ns() <= settled_ns);
         compacted.recent_files += recent.len() as u64;
-        let joinable = same_columns(settled, table, &mut compacted);
+        let joinable = files_with_same_columns(settled, table, &mut compacted);
         for batch in batch_files(joinable, file_bytes) {
             // The check comes between two sets: each set is replaced as a whole, or not at all.
             if is_given_up() {
                 return Ok(compacted);
             }
-            let set =
-                FileSet { table, place: directory.join(table.name()), partition: &partition, files: &batch };
+            let set = PartitionFileSet {
+                table,
+                place: directory.join(table.name()),
+                partition: &partition,
+                files: &batch,
+            };
             // One bad file must not prevent joining the other files.
             if let Err(error) = set.join_files(&mut compacted, &mut |_| true) {
                 compacted.failures.push(error.to_string());
@@ -99,7 +103,7 @@ pub fn compact_files(
 
 type Partitions = BTreeMap<(WritableTable, PathBuf), Vec<FinishedFacts>>;
 
-fn by_partition(found: FinishedFiles) -> Partitions {
+fn files_by_partition(found: FinishedFiles) -> Partitions {
     let mut partitions = Partitions::new();
     for file in found.files {
         let partition = file.path.parent().unwrap_or(&file.path).to_owned();
@@ -114,7 +118,7 @@ fn small_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<FinishedFacts>
     files.into_iter().filter(|file| file.bytes <= file_bytes / 2).collect()
 }
 
-fn same_columns(
+fn files_with_same_columns(
     files: Vec<FinishedFacts>,
     table: WritableTable,
     compacted: &mut CompactedFiles,
@@ -158,7 +162,7 @@ enum ReplacementStep {
 }
 
 /// Files of one partition that become one.
-struct FileSet<'a> {
+struct PartitionFileSet<'a> {
     table: WritableTable,
     /// Directory of the table.
     place: PathBuf,
@@ -166,7 +170,7 @@ struct FileSet<'a> {
     files: &'a [FinishedFacts],
 }
 
-impl FileSet<'_> {
+impl PartitionFileSet<'_> {
     /// Writes the new file and replaces the old ones with it. After each step, `goes_on` decides whether to continue.
     fn join_files(
         &self,
@@ -188,16 +192,16 @@ impl FileSet<'_> {
             drop(fs::remove_file(&hidden));
         }
         // Another process may have removed it as an empty leftover.
-        drop(reserved.remove_hidden());
+        drop(reserved.remove_hidden_file());
         done.map(drop)
     }
 
     /// `None` if a file is gone.
     fn write_new_file(&self, reserved: &ClaimedFile, hidden: &Path) -> Result<Option<PartialFile>, Error> {
-        let file = private_files::create_new(hidden).map_err(Error::file("create", hidden))?;
+        let file = private_files::create_private_file(hidden).map_err(Error::file("create", hidden))?;
         file.lock().map_err(Error::file("lock", hidden))?;
         let claimed = ClaimedFile { file, hidden: hidden.to_owned(), path: reserved.path.clone() };
-        let mut new = PartialFile::begin_empty(self.table, claimed)?;
+        let mut new = PartialFile::begin_empty_file(self.table, claimed)?;
         let mut rows = JoinedRows::new(self.table);
         for facts in self.files {
             // Retention or a recovery may have removed or replaced the file since it was listed.
@@ -234,22 +238,22 @@ impl FileSet<'_> {
         let _alone = lock_table_alone(&self.place).map_err(Error::file("lock", &self.place))?;
         // A note is left if a query was reading when the work of a killed compaction was to be finished, or if another one was killed
         // since. Its new file has the rows of others here, so a set with any of them could hold them twice.
-        if !files_below(self.partition, &replacement::is_note)?.is_empty() {
+        if !files_below(self.partition, &replacement::is_replacement_note)?.is_empty() {
             return Ok(false);
         }
         // Retention in another process may have removed some files; these must not come back.
         if !self.files.iter().all(FinishedFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
             return Ok(false);
         }
-        replacement::write_note(path, &note)?;
+        replacement::write_replacement_note(path, &note)?;
         if !goes_on(ReplacementStep::Noted) {
             return Ok(true);
         }
-        let FinishedFile::Stored { bytes } = new.try_finish()? else { return Ok(false) };
+        let FinishedFile::Stored { bytes } = new.try_finish_file()? else { return Ok(false) };
         if !goes_on(ReplacementStep::Named) {
             return Ok(true);
         }
-        replacement::remove_replaced(path, &note)?;
+        replacement::remove_replaced_file(path, &note)?;
         compacted.joined_files += self.files.len() as u64;
         compacted.joined_bytes += self.files.iter().map(|file| file.bytes).sum::<u64>();
         compacted.new_files += 1;
@@ -279,6 +283,6 @@ fn append_group(rows: &mut JoinedRows, new: &mut PartialFile) -> Result<(), Erro
     if rows.row_count() == 0 {
         return Ok(());
     }
-    let group: EncodedGroup = rows.take_group()?;
+    let group: EncodedGroup = rows.take_encoded_group()?;
     new.append_group(&group)
 }

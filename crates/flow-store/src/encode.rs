@@ -199,7 +199,7 @@ fn write_values<'a>(
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Unsigned(_) => {
-            let values: Vec<i32> = values.map(narrow_number).collect();
+            let values: Vec<i32> = values.map(narrow_to_i32).collect();
             column.typed::<Int32Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Address | ElementKind::Mac => {
@@ -207,7 +207,7 @@ fn write_values<'a>(
             column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
         }
         ElementKind::Word => {
-            column.typed::<ByteArrayType>().write_batch(&name_arrays(values), levels, None)?
+            column.typed::<ByteArrayType>().write_batch(&encode_name_arrays(values), levels, None)?
         }
         ElementKind::Fields => {
             column.typed::<ByteArrayType>().write_batch(&json_objects(values), levels, None)?
@@ -225,7 +225,7 @@ fn number_of(value: ElementValue<'_>) -> u64 {
     if let ElementValue::Number(number) = value { number } else { 0 }
 }
 
-fn narrow_number(value: ElementValue<'_>) -> i32 {
+fn narrow_to_i32(value: ElementValue<'_>) -> i32 {
     // Parquet has no unsigned physical type: the bits of the number are stored in a signed one.
     clamp_to_u32(number_of(value)).cast_signed()
 }
@@ -247,7 +247,7 @@ fn fixed_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usiz
 }
 
 /// Allocates a word once for a series of equal values: words repeat a lot.
-fn name_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+fn encode_name_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
         .map(|value| {

@@ -90,25 +90,25 @@ pub(super) struct ClaimedFile {
 
 impl ClaimedFile {
     /// Claims the file of that hidden name, unless another process has locked it, it was renamed since, or the name is not a hidden name.
-    pub(super) fn claim_existing(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+    pub(super) fn claim_existing_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         // A file under the final name is complete, so the hidden one is not needed.
-        let locked = Self::lock_hidden(file, hidden)?;
+        let locked = Self::lock_hidden_file(file, hidden)?;
         Ok(locked.filter(|locked| !locked.path.exists()))
     }
 
     /// Claims a file that this process has just created. Removes it again if a finished file of its number exists.
-    fn claim_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
-        let Some(locked) = Self::lock_hidden(file, hidden)? else { return Ok(None) };
+    fn claim_new_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let Some(locked) = Self::lock_hidden_file(file, hidden)? else { return Ok(None) };
         // Another meter has finished a file of this number since the directory was read.
         if locked.path.exists() {
-            locked.remove_hidden()?;
+            locked.remove_hidden_file()?;
             return Ok(None);
         }
         Ok(Some(locked))
     }
 
     /// Locks the file, unless another process has locked it, or the hidden name is no longer its name.
-    fn lock_hidden(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+    fn lock_hidden_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(path) = finished_name(&hidden) else { return Ok(None) };
         match file.try_lock() {
             Ok(()) => {}
@@ -132,7 +132,7 @@ impl ClaimedFile {
     }
 
     /// Removes the file, unless its hidden name belongs to another file by now.
-    pub(super) fn remove_hidden(&self) -> io::Result<()> {
+    pub(super) fn remove_hidden_file(&self) -> io::Result<()> {
         if is_file_at(&self.file, &self.hidden)? { fs::remove_file(&self.hidden) } else { Ok(()) }
     }
 }
@@ -193,7 +193,7 @@ pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<Cl
             directory.join(format!(".{}-{number:06}.parquet{UNFINISHED_FILE_EXTENSION}", table.name()));
         // The number rises before the attempt, so that each new attempt has another number.
         number += 1;
-        let file = match private_files::create_new(&hidden) {
+        let file = match private_files::create_private_file(&hidden) {
             Ok(file) => file,
             // Another meter writes a file with this number.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
@@ -201,7 +201,7 @@ pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<Cl
         };
         // A recovery in another process may find the file before it is locked, and remove it as an empty leftover. Then the next
         // number is tried.
-        let taken = ClaimedFile::claim_new(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
+        let taken = ClaimedFile::claim_new_file(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
         if let Some(claimed) = taken {
             return Ok(claimed);
         }
@@ -250,21 +250,21 @@ mod tests {
     fn file_claim_yields_to_another_process() {
         let directory = tempfile::tempdir().unwrap();
         let hidden = directory.path().join(".flows-000000.parquet.partial");
-        let made = || private_files::create_new(&hidden).unwrap();
+        let made = || private_files::create_private_file(&hidden).unwrap();
         let lost = made();
         let recovery = File::open(&hidden).unwrap();
         recovery.try_lock().unwrap();
         fs::remove_file(&hidden).unwrap();
-        let other = ClaimedFile::claim_new(made(), hidden.clone()).unwrap().unwrap();
+        let other = ClaimedFile::claim_new_file(made(), hidden.clone()).unwrap().unwrap();
         let again = lost.try_clone().unwrap();
-        assert!(ClaimedFile::claim_new(lost, hidden.clone()).unwrap().is_none(), "the recovery has it");
+        assert!(ClaimedFile::claim_new_file(lost, hidden.clone()).unwrap().is_none(), "the recovery has it");
         recovery.unlock().unwrap();
-        assert!(ClaimedFile::claim_new(again, hidden.clone()).unwrap().is_none(), "it has no name");
+        assert!(ClaimedFile::claim_new_file(again, hidden.clone()).unwrap().is_none(), "it has no name");
         assert_eq!(other.name_on_disk().unwrap(), NameOnDisk::Hidden);
         drop(other);
         fs::remove_file(&hidden).unwrap();
         fs::write(finished_name(&hidden).unwrap(), "finished before").unwrap();
-        assert!(ClaimedFile::claim_new(made(), hidden.clone()).unwrap().is_none());
+        assert!(ClaimedFile::claim_new_file(made(), hidden.clone()).unwrap().is_none());
         assert!(!hidden.exists());
     }
 
@@ -275,7 +275,7 @@ mod tests {
             claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();
         let take = || {
             let file = File::open(&claimed.hidden).or_else(|_| File::open(&claimed.path)).unwrap();
-            ClaimedFile::claim_existing(file, claimed.hidden.clone()).unwrap()
+            ClaimedFile::claim_existing_file(file, claimed.hidden.clone()).unwrap()
         };
         assert!(take().is_none(), "it is locked");
         claimed.file.unlock().unwrap();

@@ -53,7 +53,7 @@ impl FlowFilter {
 
     /// Parses a filter with terms that may ask for names.
     pub fn parse_with_names(text: &str, names: &FlowNames) -> Result<Self, FilterError> {
-        parser::parse_filter(text, names).map(Self::from_expression)
+        parser::parse_filter_expression(text, names).map(Self::from_expression)
     }
 
     /// Selects flows that began in this time span.
@@ -137,7 +137,7 @@ impl FlowFilter {
     }
 
     /// Returns whether a row group may have selected rows, according to the file's statistics.
-    pub(super) fn may_keep(&self, group: &RowGroupMetaData) -> bool {
+    pub(super) fn may_select_rows_of(&self, group: &RowGroupMetaData) -> bool {
         self.expression.may_match_group(group)
     }
 }
@@ -180,11 +180,11 @@ impl FromStr for AddressPrefix {
     type Err = InvalidPrefix;
 
     fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
-        read_prefix(text).ok_or_else(|| InvalidPrefix(text.to_owned()))
+        parse_address_prefix(text).ok_or_else(|| InvalidPrefix(text.to_owned()))
     }
 }
 
-fn read_prefix(text: &str) -> Option<AddressPrefix> {
+fn parse_address_prefix(text: &str) -> Option<AddressPrefix> {
     let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let address: IpAddr = address.parse().ok()?;
     // The length of a prefix counts in the address family that the user wrote.

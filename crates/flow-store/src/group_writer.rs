@@ -73,45 +73,45 @@ impl GroupWriter {
     }
 
     /// Makes the next attempt finish all files, after the row groups that wait now.
-    pub(super) fn end_files(&mut self) {
+    pub(super) fn finish_files_at_next_attempt(&mut self) {
         self.is_ending = true;
     }
 
     /// Writes row groups and finishes files, each unless its last failure is too recent.
-    pub(super) fn write_due(&mut self) -> Result<(), Error> {
+    pub(super) fn write_due_row_groups(&mut self) -> Result<(), Error> {
         let may_write = self.group_retry.is_due(self.now);
         let may_finish = self.finish_retry.is_due(self.now);
-        self.write_and_finish(may_write, may_finish)
+        self.write_groups_and_finish_file(may_write, may_finish)
     }
 
     /// Writes row groups and finishes files as far as the disk allows, and returns the first failure.
-    pub(super) fn write_now(&mut self) -> Result<(), Error> {
-        self.write_and_finish(true, true)
+    pub(super) fn write_all_row_groups(&mut self) -> Result<(), Error> {
+        self.write_groups_and_finish_file(true, true)
     }
 
-    fn write_and_finish(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
+    fn write_groups_and_finish_file(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
             // Earlier files are finished before the row groups, so that a file that ends in this pass is not
             // tried twice.
-            self.finish_again();
+            self.retry_unfinished_files();
         }
         let mut written = Ok(());
         if may_write {
             written = self.write_groups();
             // Each pass counts one failure, however many row groups the disk has refused.
             self.kept.failures += u64::from(written.is_err());
-            self.group_retry.record_attempt(written.is_ok(), self.now);
+            self.group_retry.schedule_after_attempt(written.is_ok(), self.now);
         }
         // Row groups that still wait begin new files later: then the ending is repeated until none waits.
         if self.is_ending {
-            self.end_growing();
+            self.finish_growing_files();
             self.is_ending = !self.waiting.is_empty();
         }
         self.abandon_waiting_rows();
         let finished = self.finish_failure.take().map_or(Ok(()), Err);
         if may_finish || finished.is_err() {
             self.kept.failures += u64::from(finished.is_err());
-            self.finish_retry.record_attempt(finished.is_ok(), self.now);
+            self.finish_retry.schedule_after_attempt(finished.is_ok(), self.now);
         }
         written.and(finished)
     }
@@ -164,7 +164,7 @@ impl GroupWriter {
         self.added += 1;
         // A counter and no time: files that grow within one tick still have an order.
         file.touched = self.added;
-        self.keep_growing(file);
+        self.keep_growing_file(file);
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl GroupWriter {
 
     /// Keeps a file for more row groups unless it is large enough. If there are too many, finishes the one that has not
     /// grown for the longest time.
-    fn keep_growing(&mut self, file: PartialFile) {
+    fn keep_growing_file(&mut self, file: PartialFile) {
         if file.bytes() >= self.file_bytes {
             self.finish_file(file);
             return;
@@ -188,14 +188,14 @@ impl GroupWriter {
         }
     }
 
-    fn end_growing(&mut self) {
+    fn finish_growing_files(&mut self) {
         for file in std::mem::take(&mut self.growing) {
             self.finish_file(file);
         }
     }
 
     /// Tries again to finish files.
-    fn finish_again(&mut self) {
+    fn retry_unfinished_files(&mut self) {
         for file in std::mem::take(&mut self.unfinished) {
             self.finish_file(file);
         }
@@ -204,9 +204,9 @@ impl GroupWriter {
     /// Finishes a file, or keeps it for another attempt.
     fn finish_file(&mut self, file: PartialFile) {
         // Records count as stored only here: before the file has its name, a power cut could still lose it.
-        let failure = match file.try_finish() {
+        let failure = match file.try_finish_file() {
             Ok(FinishedFile::Stored { bytes }) => {
-                self.kept.count_stored(file.carried);
+                self.kept.count_stored_records(file.carried);
                 self.kept.file_bytes += bytes;
                 return;
             }
@@ -224,19 +224,19 @@ impl GroupWriter {
     }
 
     /// Bytes of encoded row groups that could not be written to a file yet.
-    pub(super) fn waiting_memory(&self) -> usize {
+    pub(super) fn waiting_row_memory(&self) -> usize {
         self.waiting.iter().map(EncodedGroup::page_bytes).sum()
     }
 
     /// Bytes that the row groups that wait will take on the disk, with their footers.
     pub(super) fn waiting_space(&self) -> u64 {
         let footers = self.waiting.len() as u64 * MAX_ROW_GROUP_FOOTER_BYTES;
-        footers.saturating_add(self.waiting_memory() as u64)
+        footers.saturating_add(self.waiting_row_memory() as u64)
     }
 
     /// Gives up the newest row groups beyond the bound of memory.
     fn abandon_waiting_rows(&mut self) {
-        let mut waiting = self.waiting_memory();
+        let mut waiting = self.waiting_row_memory();
         while waiting > self.waiting_bytes {
             // The oldest stay, so that the lost rows are one span of time and not several.
             let Some(group) = self.waiting.pop_back() else { break };

@@ -73,7 +73,7 @@ pub enum GroupValue {
 pub enum InvalidGrouping {
     #[error(
         "cannot group records by `{word}`; possible: pair, port, exporter, networks such as src-ip/24, names ({}), and columns: {}",
-        name_names(),
+        name_column_names(),
         short_names()
     )]
     Unknown { word: String },
@@ -89,7 +89,7 @@ fn short_names() -> String {
     flow_columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
 }
 
-fn name_names() -> String {
+fn name_column_names() -> String {
     NAME_COLUMNS.iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
 }
 
@@ -108,7 +108,7 @@ impl FromStr for GroupPart {
     fn from_str(word: &str) -> Result<Self, InvalidGrouping> {
         let lower = word.to_ascii_lowercase();
         if let Some((name, lengths)) = lower.split_once('/') {
-            let column = named_column(name).filter(|column| column.kind == ElementKind::Address);
+            let column = find_grouping_column(name).filter(|column| column.kind == ElementKind::Address);
             let lengths = NetworkLengths::from_words(lengths.split('/'));
             let network = column.zip(lengths).map(|(column, lengths)| Self::Network(column, lengths));
             return network.ok_or_else(|| InvalidGrouping::Unknown { word: word.to_owned() });
@@ -121,14 +121,14 @@ impl FromStr for GroupPart {
                 if let Some(column) = find_name_column(word) {
                     return Ok(Self::Name(column));
                 }
-                named_column(word)
+                find_grouping_column(word)
             }
         };
         column.map(Self::Column).ok_or_else(|| InvalidGrouping::Unknown { word: word.to_owned() })
     }
 }
 
-fn named_column(word: &str) -> Option<&'static FlowColumn> {
+fn find_grouping_column(word: &str) -> Option<&'static FlowColumn> {
     find_column(match word {
         "source" => "src-ip",
         "destination" => "dst-ip",
@@ -291,7 +291,7 @@ pub(super) struct GroupKeys<'a> {
 
 impl GroupKeys<'_> {
     /// Makes the key of a row.
-    pub(super) fn write_key(&self, row: usize, key: &mut Vec<u8>) {
+    pub(super) fn write_group_key(&self, row: usize, key: &mut Vec<u8>) {
         key.clear();
         for part in &self.parts {
             part.append_value(row, key);
@@ -336,7 +336,7 @@ impl FlowGrouping {
     /// The same grouping with names, which parts such as `src-country` need.
     pub fn with_names(self, names: &Arc<FlowNames>) -> Result<Self, InvalidGrouping> {
         let missing = self.parts.iter().find_map(|part| match part {
-            GroupPart::Name(column) if !names.has_kind(column.kind) => Some(column),
+            GroupPart::Name(column) if !names.has_names_of_kind(column.kind) => Some(column),
             _ => None,
         });
         match missing {

@@ -97,7 +97,7 @@ impl KafkaSink {
                 thread::sleep(wait.to_std());
                 wait = Nanos::new(wait.as_u64().saturating_mul(2));
             }
-            done = self.try_deliver(&mut batches);
+            done = self.try_deliver_batches(&mut batches);
             match &done {
                 Ok(()) => break,
                 Err(_) => self.forget_cluster(),
@@ -125,7 +125,7 @@ impl KafkaSink {
         self.leaders.clear();
     }
 
-    fn try_deliver(&mut self, unsent: &mut VecDeque<RecordBatch>) -> Result<(), Error> {
+    fn try_deliver_batches(&mut self, unsent: &mut VecDeque<RecordBatch>) -> Result<(), Error> {
         if self.leaders.is_empty() {
             self.leaders = self.find_leaders()?;
         }
@@ -140,7 +140,7 @@ impl KafkaSink {
                 ProduceOutcome::Stored => {
                     // Batches are counted one by one: a later failure must not take back rows that
                     // the broker has acknowledged.
-                    self.kept.count_stored(sum_carried(batch.rows.iter().map(|row| &row.record)));
+                    self.kept.count_stored_records(sum_carried(batch.rows.iter().map(|row| &row.record)));
                 }
                 ProduceOutcome::Never(error) => {
                     self.kept.count_lost(sum_carried(batch.rows.iter().map(|row| &row.record)));

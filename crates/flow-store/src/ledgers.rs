@@ -1,7 +1,7 @@
 //! Ledgers that are stored beside the records.
 
 use super::columns::{LedgerRow, ledger_from_numbers};
-use super::scan::{ledger_files, open_if_exists};
+use super::scan::{ledger_files, open_file_if_exists};
 use super::{Error, RecordMaker};
 use packetrig_flow::MeterLedger;
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -18,7 +18,7 @@ pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, 
     let mut newest = BTreeMap::new();
     let files = ledger_files(places)?;
     for path in files.iter() {
-        let Some(file) = open_if_exists(path)? else { continue };
+        let Some(file) = open_file_if_exists(path)? else { continue };
         for row in file.get_row_iter(None).map_err(Error::damaged_file(path))? {
             let LedgerRow { at_ns, source, ledger } =
                 row.and_then(|row| read_ledger(&row, path)).map_err(Error::damaged_file(path))?;

@@ -106,20 +106,20 @@ impl FlowNames {
     pub fn read_files(paths: &[PathBuf]) -> Result<Self, Error> {
         let mut names = Self::default();
         for path in paths {
-            let content = read_bounded(path)?;
+            let content = read_bounded_file(path)?;
             names
-                .add_content(&content)
+                .add_file_content(&content)
                 .map_err(|fault| Error::Names { path: path.clone(), why: fault.to_string() })?;
         }
         Ok(names)
     }
 
     /// Adds the names in the content of a file, which is recognised by itself.
-    pub fn add_content(&mut self, content: &[u8]) -> Result<(), NamesFault> {
+    pub fn add_file_content(&mut self, content: &[u8]) -> Result<(), NamesFault> {
         if content.starts_with(&[0x1f, 0x8b]) {
             return Err(NamesFault::new("the file is compressed; unpack it with gunzip"));
         }
-        if let Some(database) = mmdb::Database::open(content)? {
+        if let Some(database) = mmdb::MmdbDatabase::open(content)? {
             let found = database.read_ranges()?;
             return self.add_ranges(
                 found.countries,
@@ -129,7 +129,7 @@ impl FlowNames {
         }
         let text = std::str::from_utf8(content)
             .map_err(|_| NamesFault::new("it is neither an MMDB database nor a text in UTF-8"))?;
-        lists::add_text(self, text)
+        lists::add_names_text(self, text)
     }
 
     fn add_ranges(
@@ -147,7 +147,7 @@ impl FlowNames {
     }
 
     /// Returns whether a file has names of this kind.
-    pub fn has_kind(&self, kind: NameKind) -> bool {
+    pub fn has_names_of_kind(&self, kind: NameKind) -> bool {
         match kind {
             NameKind::Country => !self.countries.is_empty(),
             NameKind::AsNumber | NameKind::AsName => !self.systems.is_empty(),
@@ -175,7 +175,7 @@ impl FlowNames {
     }
 }
 
-fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
+fn read_bounded_file(path: &Path) -> Result<Vec<u8>, Error> {
     let file = std::fs::File::open(path).map_err(Error::file("read", path))?;
     let mut content = Vec::new();
     // One byte more shows that the file is too long.

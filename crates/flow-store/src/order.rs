@@ -7,7 +7,7 @@
 use super::Error;
 use super::columns::{find_column, flow_columns};
 use super::filter::{ConditionOperand, FlowFilter, OperandCells};
-use super::rows::keep_rows;
+use super::rows::filter_rows;
 use super::scan::{RowChunk, RowPlace, ScanTerms, count_records, scan_rows};
 use packetrig_flow::element::ElementKind;
 use packetrig_units::clamp_to_u64;
@@ -44,11 +44,11 @@ impl FromStr for RecordOrder {
     type Err = InvalidOrder;
 
     fn from_str(text: &str) -> Result<Self, InvalidOrder> {
-        read_order(text).ok_or_else(|| InvalidOrder { word: text.to_owned() })
+        parse_record_order(text).ok_or_else(|| InvalidOrder { word: text.to_owned() })
     }
 }
 
-fn read_order(text: &str) -> Option<RecordOrder> {
+fn parse_record_order(text: &str) -> Option<RecordOrder> {
     let (word, direction) = text.split_once(':').map_or((text, None), |(word, rest)| (word, Some(rest)));
     let found = OrderedBy::from_word(&word.to_ascii_lowercase())?;
     let is_largest_first = match direction {
@@ -201,23 +201,23 @@ fn first_row_places(
     most: usize,
 ) -> Result<FirstRecordPositions, Error> {
     let by = order.by.needed_columns();
-    let new_ranking = || Ranking { order, most, first: BinaryHeap::new(), count: 0 };
+    let new_ranking = || RankedRecords { order, most, first: BinaryHeap::new(), count: 0 };
     let rankings =
-        count_records(&ScanTerms::default(), files, filter, &by, new_ranking, Ranking::count_chunk)?;
-    let merged = rankings.into_iter().reduce(Ranking::merge_with).unwrap_or_else(new_ranking);
+        count_records(&ScanTerms::default(), files, filter, &by, new_ranking, RankedRecords::count_chunk)?;
+    let merged = rankings.into_iter().reduce(RankedRecords::merge_with).unwrap_or_else(new_ranking);
     let ranked = merged.first.into_sorted_vec().into_iter().map(|ranked| ranked.place).collect();
     Ok(FirstRecordPositions { ranked, count: merged.count })
 }
 
 /// The first records among the records that one thread has read.
-struct Ranking {
+struct RankedRecords {
     order: RecordOrder,
     most: usize,
     first: BinaryHeap<RankedRecord<String>>,
     count: u64,
 }
 
-impl Ranking {
+impl RankedRecords {
     fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
         let RecordOrder { by, is_largest_first } = self.order;
         self.count += rows.len() as u64;
@@ -248,9 +248,9 @@ impl Ranking {
         {
             let bound = clamp_to_u64(last.key.number);
             if self.order.is_largest_first {
-                keep_rows(&mut promising, |row| numbers[row] > bound);
+                filter_rows(&mut promising, |row| numbers[row] > bound);
             } else {
-                keep_rows(&mut promising, |row| numbers[row] < bound);
+                filter_rows(&mut promising, |row| numbers[row] < bound);
             }
         }
         promising

@@ -106,7 +106,7 @@ impl ParquetSink {
         // span skip most row groups.
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
-        let RowsByHour { hours, rest } = by_hour(&rows, self.partitioned_hours());
+        let RowsByHour { hours, rest } = rows_by_hour(&rows, self.partitioned_hours());
         let mut done = Ok(());
         for (partition, rows) in hours {
             done = self.add_flows(partition, rows).and(done);
@@ -155,24 +155,24 @@ impl ParquetSink {
     }
 
     /// Makes row groups of all rows and ends all files.
-    fn end_all(&mut self) -> Result<(), Error> {
+    fn end_all_files(&mut self) -> Result<(), Error> {
         let grouped = self.make_all_row_groups();
-        self.writer.end_files();
+        self.writer.finish_files_at_next_attempt();
         self.since = None;
         grouped
     }
 
     /// Writes the due row groups, after room was made for them.
-    fn write_due(&mut self) -> Result<(), Error> {
-        let has_room = self.make_room();
-        self.writer.write_due().and(has_room)
+    fn write_due_row_groups(&mut self) -> Result<(), Error> {
+        let has_room = self.make_disk_room();
+        self.writer.write_due_row_groups().and(has_room)
     }
 
     /// Removes old files, so that the row groups that wait fit within the limits.
-    fn make_room(&mut self) -> Result<(), Error> {
+    fn make_disk_room(&mut self) -> Result<(), Error> {
         // Before the first tick the time is not known, and then no file of this sink is old.
         let now = self.writer.now.unwrap_or_default();
-        let done = self.retention.make_room(self.writer.waiting_space(), now);
+        let done = self.retention.make_disk_room(self.writer.waiting_space(), now);
         self.writer.kept.removed = self.retention.removed;
         done
     }
@@ -198,7 +198,7 @@ struct RowsByHour<'a> {
     rest: Vec<ExporterRow>,
 }
 
-fn by_hour(sorted: &[ExporterRow], partitioned: PartitionedHours) -> RowsByHour<'_> {
+fn rows_by_hour(sorted: &[ExporterRow], partitioned: PartitionedHours) -> RowsByHour<'_> {
     let mut hours: BTreeMap<HourPartition, &[ExporterRow]> = BTreeMap::new();
     let mut rest: Vec<ExporterRow> = Vec::new();
     for rows in sorted.chunk_by(|a, b| partitioned.of_row(a) == partitioned.of_row(b)) {
@@ -229,7 +229,7 @@ impl RecordSink for ParquetSink {
             self.rows.push(ExporterRow { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
                 done = self.make_all_row_groups().and(done);
-                done = self.write_due().and(done);
+                done = self.write_due_row_groups().and(done);
             }
         }
         // Only the first row after an ending sets the time, so it is that of the oldest row.
@@ -244,7 +244,7 @@ impl RecordSink for ParquetSink {
         if self.ledgers.len() < MAX_LEDGERS {
             return Ok(());
         }
-        self.group_ledgers().and_then(|()| self.write_due())
+        self.group_ledgers().and_then(|()| self.write_due_row_groups())
     }
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
@@ -260,19 +260,19 @@ impl RecordSink for ParquetSink {
         if !waits {
             self.since = None;
         } else if now.since(since) >= self.options.file_age {
-            done = self.end_all();
+            done = self.end_all_files();
         } else if self.is_group_due(now) {
             // All hours are written: a killed process must lose only the records that arrived last. A record of a group states
             // what is stored before it, so a restarted collector would never ask for a lost one of another hour again.
             done = self.make_all_row_groups();
         }
-        self.write_due().and(done)
+        self.write_due_row_groups().and(done)
     }
 
     fn flush_records(&mut self) -> Result<(), Error> {
-        let ended = self.end_all();
-        let has_room = self.make_room();
-        self.writer.write_now().and(ended).and(has_room)
+        let ended = self.end_all_files();
+        let has_room = self.make_disk_room();
+        self.writer.write_all_row_groups().and(ended).and(has_room)
     }
 
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {

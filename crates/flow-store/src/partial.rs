@@ -39,13 +39,13 @@ impl PartialFile {
         let begun = file.write_bytes(&PARQUET_MAGIC).and_then(|()| file.append_group(group));
         if begun.is_err() {
             // The likely cause is a full disk, so the incomplete file is removed. If that fails, too, the next recovery removes it.
-            drop(file.claimed.remove_hidden());
+            drop(file.claimed.remove_hidden_file());
         }
         begun.map(|()| file)
     }
 
     /// Begins a file that was claimed already, without a row group.
-    pub(super) fn begin_empty(table: WritableTable, claimed: ClaimedFile) -> Result<Self, Error> {
+    pub(super) fn begin_empty_file(table: WritableTable, claimed: ClaimedFile) -> Result<Self, Error> {
         let mut file = Self::without_groups(table, HourPartition(None), claimed);
         file.write_bytes(&PARQUET_MAGIC)?;
         Ok(file)
@@ -74,7 +74,7 @@ impl PartialFile {
     /// Adds a row group, or leaves the file as it was.
     pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         // The block is encoded for this very offset, because the metadata has absolute offsets.
-        let placed = group.place_at(self.end).map_err(Error::Encode)?;
+        let placed = group.place_group_at(self.end).map_err(Error::Encode)?;
         // Everything except the pages: the head and the footer of the block.
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
         // The sum of both footers is more than the joint one, so the file can always be finished.
@@ -103,11 +103,11 @@ impl PartialFile {
     }
 
     /// Writes the footer and renames the file. It can be tried again.
-    pub(super) fn try_finish(&self) -> Result<FinishedFile, Error> {
+    pub(super) fn try_finish_file(&self) -> Result<FinishedFile, Error> {
         // Each block already ends with a footer of its own. With one row group, this is the footer of the file,
         // so no other one is written.
         let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
-        finish_claimed(&self.claimed, self.end, footer)
+        finish_claimed_file(&self.claimed, self.end, footer)
     }
 
     /// The error for the records of a file that was removed.
@@ -132,7 +132,7 @@ pub(super) enum FinishedFile {
 /// Ends a file after `end`, where its last block ends: writes `footer`, unless that of the last block is enough, and renames the file.
 ///
 /// Each step may be repeated. A file that was renamed in an earlier attempt only has its directory synced.
-pub(super) fn finish_claimed(
+pub(super) fn finish_claimed_file(
     claimed: &ClaimedFile,
     end: u64,
     footer: Option<&FileFooter>,
@@ -184,10 +184,10 @@ mod tests {
     fn renamed_file_is_finished_by_next_attempt() {
         let directory = tempfile::tempdir().unwrap();
         let file = partial(directory.path());
-        let first = file.try_finish().unwrap();
+        let first = file.try_finish_file().unwrap();
         let bytes = fs::metadata(&file.claimed.path).unwrap().len();
         assert_eq!(first, FinishedFile::Stored { bytes });
-        assert_eq!(file.try_finish().unwrap(), first);
+        assert_eq!(file.try_finish_file().unwrap(), first);
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let file = partial(directory.path());
         fs::remove_file(&file.claimed.hidden).unwrap();
         fs::write(&file.claimed.hidden, "another process's").unwrap();
-        assert_eq!(file.try_finish().unwrap(), FinishedFile::Removed);
+        assert_eq!(file.try_finish_file().unwrap(), FinishedFile::Removed);
         assert_eq!(fs::read_to_string(&file.claimed.hidden).unwrap(), "another process's");
         assert!(!file.claimed.path.exists());
         assert!(file.removed_error().to_string().contains("removed"));

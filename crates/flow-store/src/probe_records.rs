@@ -42,10 +42,10 @@ const NUMBER_COLUMNS: [(&str, NumberColumn); 5] = [
     }),
 ];
 
-type ColumnOf = fn(&ProbeRecord) -> Option<ProbeStamp>;
+type StampColumn = fn(&ProbeRecord) -> Option<ProbeStamp>;
 
 /// Timestamps; each becomes two columns.
-const STAMP_COLUMNS: [(&str, ColumnOf); 8] = [
+const STAMP_COLUMNS: [(&str, StampColumn); 8] = [
     ("handed_over", |record| record.handed_over),
     ("released", |record| record.released),
     ("queue", |record| record.departure_stamp(DepartureStage::Queue)),

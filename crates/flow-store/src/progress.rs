@@ -54,7 +54,7 @@ pub struct ProgressNumber {
 }
 
 impl ExporterProgress {
-    const fn add_stored(&mut self, records: u64, packets: u64) {
+    const fn add_stored_parts(&mut self, records: u64, packets: u64) {
         self.records = self.records.saturating_add(records);
         self.packets = self.packets.saturating_add(packets);
     }
@@ -99,7 +99,7 @@ impl ProgressFile {
     pub fn create_in(directory: &Path, killed: &KilledCollectorRecords) -> Result<Self, Error> {
         for number in 0.. {
             let path = directory.join(format!("{PROGRESS_FILE_PREFIX}{number:03}{PROGRESS_FILE_SUFFIX}"));
-            let file = match private_files::create_new(&path) {
+            let file = match private_files::create_private_file(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(Error::file("create", path)(error)),
@@ -131,7 +131,7 @@ impl ProgressFile {
     }
 
     /// Adds the starting points of exporters that appeared since the last note, although not everything is stored.
-    pub fn amend_begun(&mut self, begun: &StoredProgress) -> Result<(), Error> {
+    pub fn record_starting_points(&mut self, begun: &StoredProgress) -> Result<(), Error> {
         let mut amended = self.last.clone().unwrap_or_default();
         for (maker, more) in begun {
             let has = amended.entry(*maker).or_default();
@@ -217,13 +217,19 @@ mod tests {
         // The clock of a file system has steps of a few milliseconds.
         std::thread::sleep(Duration::from_millis(30));
         store(directory.path(), 20);
-        assert!(!KilledCollectorRecords::find_in(directory.path()).unwrap().is_any(), "it is alive");
+        assert!(
+            !KilledCollectorRecords::find_in(directory.path()).unwrap().has_killed_collector(),
+            "it is alive"
+        );
         // Another exporter appears while not everything is stored.
         let other = RecordMaker { domain: 4, ..MAKER };
         let number = ProgressNumber { port: 9, protocol: "ipfix".into(), next: 5, records: 0 };
         let begun = ExporterProgress { numbers: Some(number.clone()), ..ExporterProgress::default() };
-        file.amend_begun(&StoredProgress::from([(other, begun), (MAKER, ExporterProgress::default())]))
-            .unwrap();
+        file.record_starting_points(&StoredProgress::from([
+            (other, begun),
+            (MAKER, ExporterProgress::default()),
+        ]))
+        .unwrap();
         // Half a line, as a process that is killed may leave it.
         file.file.write_all(b"{\"at_ns\":7,\"exp").unwrap();
         drop(file);
@@ -260,7 +266,7 @@ mod tests {
         fs::remove_dir(&in_its_way).unwrap();
         let mut file = begin_long();
         file.record_stored_progress(&progress(3)).unwrap();
-        assert!(!find().is_any(), "it is alive");
+        assert!(!find().has_killed_collector(), "it is alive");
         drop(file);
         assert_eq!(find().stored[&MAKER].records, 3);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);

@@ -156,7 +156,7 @@ impl QueuedSink {
     }
 
     /// Performs the due work, and then calls `note`.
-    pub fn tick_with_note(&mut self, now: MonoTime, note: StoredCallback) -> Result<(), Error> {
+    pub fn run_due_work_with_note(&mut self, now: MonoTime, note: StoredCallback) -> Result<(), Error> {
         self.send_order(SinkCommand::Tick(now, Some(note)), QueuePolicy::Drop);
         self.take_error()
     }
@@ -301,7 +301,7 @@ mod tests {
         fn write_records(&mut self, records: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
             self.open.recv().ok();
             self.kept.count_offered(records);
-            self.kept.count_stored(sum_carried(records));
+            self.kept.count_stored_records(sum_carried(records));
             Ok(())
         }
         fn on_tick(&mut self, _: MonoTime) -> Result<(), Error> {
@@ -393,8 +393,11 @@ mod tests {
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         let (called, calls) = mpsc::channel();
         sink.write_records(&records(10), RecordMaker::default()).unwrap();
-        sink.tick_with_note(MonoTime::from_nanos(1), Box::new(move |is_all| called.send(is_all).unwrap()))
-            .unwrap();
+        sink.run_due_work_with_note(
+            MonoTime::from_nanos(1),
+            Box::new(move |is_all| called.send(is_all).unwrap()),
+        )
+        .unwrap();
         assert!(calls.try_recv().is_err(), "the sink has not taken them yet");
         gate.send(()).unwrap();
         assert!(calls.recv().unwrap());

@@ -49,8 +49,8 @@ impl RecentRecords {
             Err(Error::Nothing { .. }) => ListedFiles::default(),
             all => all?,
         };
-        let files = of_last_time(all, last);
-        let ends = first_and_last_end(&files)?;
+        let files = files_of_last_time(all, last);
+        let ends = flow_end_range(&files)?;
         let first_use_ns = record_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
         let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
         // Older files may have been removed.
@@ -96,7 +96,7 @@ fn record_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
     Ok(otherwise_ns)
 }
 
-fn of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
+fn files_of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
     let written =
         |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let times: Vec<SystemTime> = files.iter().map(written).collect();
@@ -108,7 +108,7 @@ fn of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
 }
 
 /// The first and the last end of a flow.
-fn first_and_last_end(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
+fn flow_end_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut all: Option<(u64, u64)> = None;
     scan_records(files, &FlowFilter::default(), &[FLOW_END_COLUMN], &mut |chunk, rows| {
         for end_ns in rows.iter().map(|row| chunk.column(FLOW_END_COLUMN).number_at(*row)) {

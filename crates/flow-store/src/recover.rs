@@ -8,7 +8,7 @@
 use super::Error;
 use super::encode::WritableTable;
 use super::files::{ClaimedFile, finished_name};
-use super::partial::{FinishedFile, finish_claimed};
+use super::partial::{FinishedFile, finish_claimed_file};
 use super::replacement::finish_replacements;
 use super::row_group::PARQUET_MAGIC;
 use super::walk::files_below;
@@ -91,15 +91,15 @@ fn hidden_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
         return Err(Error::Nothing { path: directory.to_owned() });
     }
     if is_in_table_directory(directory) {
-        return files_below(directory, &is_hidden);
+        return files_below(directory, &is_hidden_path);
     }
     for table in tables.iter().filter(|table| table.is_dir()) {
-        files.extend(files_below(table, &is_hidden)?);
+        files.extend(files_below(table, &is_hidden_path)?);
     }
     Ok(files)
 }
 
-fn is_hidden(path: &Path) -> bool {
+fn is_hidden_path(path: &Path) -> bool {
     finished_name(path).is_some()
 }
 
@@ -121,7 +121,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
     };
     // The lock decides whether the process of the file is alive; without it the file must not be touched.
     let claimed =
-        ClaimedFile::claim_existing(file, hidden.to_owned()).map_err(Error::file("lock", hidden))?;
+        ClaimedFile::claim_existing_file(file, hidden.to_owned()).map_err(Error::file("lock", hidden))?;
     let Some(claimed) = claimed else { return Ok(()) };
     let unfinished = UnfinishedFile::from_file(&claimed.file).map_err(Error::file("read", hidden))?;
     if let Some(footer) = &unfinished.footer {
@@ -129,7 +129,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         claimed.file.write_all_at(&PARQUET_MAGIC, 0).map_err(Error::file("write", hidden))?;
         // The footer in the last block is enough for one row group, unless that block is not at the end.
         let footer = (footer.groups().len() > 1 || unfinished.damaged_groups > 0).then_some(footer);
-        if finish_claimed(&claimed, unfinished.end, footer)? == FinishedFile::Removed {
+        if finish_claimed_file(&claimed, unfinished.end, footer)? == FinishedFile::Removed {
             return Ok(());
         }
         recovered.files += 1;
@@ -140,7 +140,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         recovered.damaged_files += 1;
     } else {
         // The file has only the beginning of a row group, so nothing can be kept.
-        claimed.remove_hidden().map_err(Error::file("remove", hidden))?;
+        claimed.remove_hidden_file().map_err(Error::file("remove", hidden))?;
     }
     recovered.damaged_groups += unfinished.damaged_groups;
     if hidden.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".flows")) {

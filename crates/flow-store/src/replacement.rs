@@ -39,10 +39,10 @@ pub(super) struct ReplacementNote {
 
 /// Hidden name of a new file that replaces old ones, until it is complete.
 pub(super) fn merging_name(path: &Path) -> PathBuf {
-    hidden_name(path, MERGING_FILE_SUFFIX)
+    hidden_file_name(path, MERGING_FILE_SUFFIX)
 }
 
-fn hidden_name(path: &Path, extension: &str) -> PathBuf {
+fn hidden_file_name(path: &Path, extension: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}{extension}"))
 }
@@ -54,12 +54,12 @@ fn file_of_hidden(hidden: &Path, extension: &str) -> Option<PathBuf> {
     WritableTable::ALL.into_iter().any(|table| is_finished_name(&path, table)).then_some(path)
 }
 
-pub(super) fn is_note(path: &Path) -> bool {
+pub(super) fn is_replacement_note(path: &Path) -> bool {
     file_of_hidden(path, REPLACES_FILE_SUFFIX).is_some()
 }
 
 /// Removes from `files` the files that a newer file has replaced, according to `notes`.
-pub(super) fn leave_out_replaced(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
+pub(super) fn remove_replaced_files(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
     let mut replaced = BTreeSet::new();
     for note in notes {
         let Some(path) = file_of_hidden(note, REPLACES_FILE_SUFFIX).filter(|path| path.exists()) else {
@@ -83,8 +83,8 @@ fn read_note(note: &Path) -> io::Result<Option<ReplacementNote>> {
 }
 
 /// Writes the note of a new file.
-pub(super) fn write_note(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
-    let note = hidden_name(path, REPLACES_FILE_SUFFIX);
+pub(super) fn write_replacement_note(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
+    let note = hidden_file_name(path, REPLACES_FILE_SUFFIX);
     let text = serde_json::to_string(content).unwrap_or_default();
     private_files::create_file(&note)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
@@ -93,7 +93,7 @@ pub(super) fn write_note(path: &Path, content: &ReplacementNote) -> Result<(), E
 }
 
 /// Removes the files that a new one replaces, and its note. It can be repeated.
-pub(super) fn remove_replaced(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
+pub(super) fn remove_replaced_file(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(content.modified_ns);
     // The time is set before any old file is removed: only the note has the time.
@@ -106,7 +106,7 @@ pub(super) fn remove_replaced(path: &Path, content: &ReplacementNote) -> Result<
         remove_if_exists(&path.with_file_name(name))?;
     }
     disk::sync_directory(directory).map_err(Error::file("sync", directory))?;
-    remove_if_exists(&hidden_name(path, REPLACES_FILE_SUFFIX))
+    remove_if_exists(&hidden_file_name(path, REPLACES_FILE_SUFFIX))
 }
 
 fn remove_if_exists(path: &Path) -> Result<(), Error> {
@@ -118,7 +118,8 @@ fn remove_if_exists(path: &Path) -> Result<(), Error> {
 
 /// Finishes the work of a killed compaction in a table, unless the table is being read or compacted.
 pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
-    let is_left = |path: &Path| is_note(path) || file_of_hidden(path, MERGING_FILE_SUFFIX).is_some();
+    let is_left =
+        |path: &Path| is_replacement_note(path) || file_of_hidden(path, MERGING_FILE_SUFFIX).is_some();
     let left = files_below(table, &is_left)?;
     if left.is_empty() {
         return Ok(());
@@ -129,9 +130,9 @@ pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
         match file_of_hidden(&hidden, REPLACES_FILE_SUFFIX) {
             Some(path) if path.exists() => match read_note(&hidden).map_err(Error::file("read", &hidden))? {
                 Some(content) => {
-                    remove_replaced(&path, &content)?;
+                    remove_replaced_file(&path, &content)?;
                     // The name that reserved the number; a recovery leaves it alone beside the finished file.
-                    remove_unless_growing(&hidden_name(&path, UNFINISHED_FILE_EXTENSION))?;
+                    remove_unless_growing(&hidden_file_name(&path, UNFINISHED_FILE_EXTENSION))?;
                 }
                 None => remove_if_exists(&hidden)?,
             },

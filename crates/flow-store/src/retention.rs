@@ -54,9 +54,9 @@ impl RetentionKeeper {
     }
 
     /// Makes room for `bytes` that are about to be written, and removes files that are too old.
-    pub(super) fn make_room(&mut self, bytes: u64, now: MonoTime) -> Result<(), Error> {
+    pub(super) fn make_disk_room(&mut self, bytes: u64, now: MonoTime) -> Result<(), Error> {
         // Without limits the directory need not be read, which is slow with many files.
-        if !self.limits.is_any() {
+        if !self.limits.has_any_limit() {
             return Ok(());
         }
         self.written = self.written.saturating_add(bytes);
@@ -84,7 +84,7 @@ impl RetentionKeeper {
             oldest_ns: Some(self.found.files.front()?.latest_ns),
             now_ns: clock::wall_clock_ns(),
         };
-        self.limits.exceeded_by(&stored, || free)
+        self.limits.limit_exceeded_by(&stored, || free)
     }
 
     fn remove_oldest_files(&mut self) -> Result<(), Error> {

@@ -26,7 +26,7 @@ impl RetryTimer {
     }
 
     /// Notes the result of an attempt.
-    pub(super) fn record_attempt(&mut self, is_ok: bool, now: Option<MonoTime>) {
+    pub(super) fn schedule_after_attempt(&mut self, is_ok: bool, now: Option<MonoTime>) {
         // A success forgets the waits before it: the next failure starts with the first wait again.
         let wait = self.planned.take().map_or(FIRST_RETRY_WAIT, |planned| planned.next_wait);
         let doubled = Nanos::new((wait.as_u64() * 2).min(MAX_RETRY_WAIT.as_u64()));

@@ -61,14 +61,14 @@ pub(super) struct PlacedGroup {
 
 /// The start of a block: lengths and checksums of its pages and its footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BlockHead {
+pub(super) struct RowGroupBlockHead {
     pub(super) pages: u64,
     pub(super) footer: u64,
     pub(super) pages_checksum: u32,
     pub(super) footer_checksum: u32,
 }
 
-impl BlockHead {
+impl RowGroupBlockHead {
     pub(super) const ENCODED_BYTES: usize = 24;
 
     fn to_bytes(self) -> Vec<u8> {
@@ -137,17 +137,17 @@ impl EncodedGroup {
     }
 
     /// Makes its block for offset `start` of a file.
-    pub(super) fn place_at(&self, start: u64) -> Result<PlacedGroup> {
+    pub(super) fn place_group_at(&self, start: u64) -> Result<PlacedGroup> {
         // The offset moves the pages from their place in memory, after the magic, to their later place after
         // the block's head.
-        let by = (start + BlockHead::ENCODED_BYTES as u64).cast_signed() - FIRST_ROW_GROUP_OFFSET;
-        let groups = self.metadata.row_groups().iter().map(|group| shift_group(group, by));
+        let by = (start + RowGroupBlockHead::ENCODED_BYTES as u64).cast_signed() - FIRST_ROW_GROUP_OFFSET;
+        let groups = self.metadata.row_groups().iter().map(|group| shift_group_offsets(group, by));
         let footer = FileFooter {
             file: self.metadata.file_metadata().clone(),
             groups: groups.collect::<Result<_>>()?,
         };
         let encoded = footer.encode_footer()?;
-        let head = BlockHead {
+        let head = RowGroupBlockHead {
             pages: self.pages.len() as u64,
             footer: encoded.len() as u64,
             pages_checksum: crc32c(&self.pages),
@@ -221,8 +221,9 @@ pub(super) fn pages_range(group: &RowGroupMetaData) -> Range<u64> {
 }
 
 /// The metadata of a row group that is moved by `by` bytes.
-fn shift_group(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
-    let columns = group.columns().iter().map(|column| shift_column(column, by)).collect::<Result<_>>()?;
+fn shift_group_offsets(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
+    let columns =
+        group.columns().iter().map(|column| shift_column_offsets(column, by)).collect::<Result<_>>()?;
     group
         .clone()
         .into_builder()
@@ -232,7 +233,7 @@ fn shift_group(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
 }
 
 // Offsets of page indexes are removed: growing files have no page indexes.
-fn shift_column(column: &ColumnChunkMetaData, by: i64) -> Result<ColumnChunkMetaData> {
+fn shift_column_offsets(column: &ColumnChunkMetaData, by: i64) -> Result<ColumnChunkMetaData> {
     column
         .clone()
         .into_builder()

@@ -14,14 +14,14 @@ use super::Error;
 use super::cells::ColumnCells;
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
-use super::replacement::{is_note, leave_out_replaced};
+use super::replacement::{is_replacement_note, remove_replaced_files};
 use super::table_lock::TableReadLocks;
 use super::walk::files_below;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
-use readers::{PortionSink, ReadEnd, ScanRequest};
+use readers::{PortionSink, ScanReadEnd, ScanRequest};
 use selection::RowSelection;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -94,9 +94,9 @@ pub struct ListedFiles {
 
 impl ListedFiles {
     /// Adds the files of another list.
-    pub fn append_list(&mut self, more: Self) {
+    pub fn append_listed_files(&mut self, more: Self) {
         self.paths.extend(more.paths);
-        self.locks.take_locks(more.locks);
+        self.locks.add_locks(more.locks);
     }
 
     /// Keeps only some of the files.
@@ -138,11 +138,12 @@ fn list_files(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, 
     let mut files = Vec::new();
     for place in places {
         if fs::metadata(place).map_err(Error::file("read", place))?.is_dir() {
-            let is_wanted = |path: &Path| is_note(path) || is_visible(path) && is_of_table(path, table);
+            let is_wanted =
+                |path: &Path| is_replacement_note(path) || is_visible_path(path) && is_of_table(path, table);
             let (notes, mut found): (Vec<_>, Vec<_>) =
-                files_below(place, &is_wanted)?.into_iter().partition(|path| is_note(path));
+                files_below(place, &is_wanted)?.into_iter().partition(|path| is_replacement_note(path));
             // Notes of a compaction that was killed.
-            leave_out_replaced(&mut found, &notes);
+            remove_replaced_files(&mut found, &notes);
             // A directory may have no ledgers: not every meter sends them.
             if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
@@ -155,7 +156,7 @@ fn list_files(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, 
     Ok(files)
 }
 
-fn is_visible(path: &Path) -> bool {
+fn is_visible_path(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with(['.', '_']) && name.ends_with(".parquet")
 }
@@ -256,7 +257,7 @@ fn map_selection<T: Send>(
             let (request, map) = (&request, &map);
             scope.spawn(move || {
                 let mut sink = PortionSender { sender: &sender, map };
-                if let Err(ReadEnd::Failed(error)) = share.read_portions(request, &mut sink) {
+                if let Err(ScanReadEnd::Failed(error)) = share.read_portions(request, &mut sink) {
                     // If the receiver is gone, nobody needs the error either.
                     drop(sender.send(ReaderDelivery::Failed(Box::new(error))));
                 }
@@ -299,9 +300,9 @@ pub(super) fn count_records<C: Send>(
         for counter in counted {
             match counter {
                 Ok(counter) => counters.push(counter),
-                Err(ReadEnd::Failed(error)) => failed = failed.or(Some(error)),
+                Err(ScanReadEnd::Failed(error)) => failed = failed.or(Some(error)),
                 // Another reader has failed.
-                Err(ReadEnd::Unwanted) => {}
+                Err(ScanReadEnd::Unwanted) => {}
             }
         }
         failed.map_or(Ok(counters), Err)
@@ -347,12 +348,12 @@ struct PortionSender<'a, T, F> {
 }
 
 impl<T, F: Fn(RowChunk, Vec<usize>) -> T> PortionSink for PortionSender<'_, T, F> {
-    fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd> {
-        self.sender.send(ReaderDelivery::Chunk((self.map)(chunk, rows))).map_err(|_| ReadEnd::Unwanted)
+    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanReadEnd> {
+        self.sender.send(ReaderDelivery::Chunk((self.map)(chunk, rows))).map_err(|_| ScanReadEnd::Unwanted)
     }
 
-    fn end_portion(&mut self) -> Result<(), ReadEnd> {
-        self.sender.send(ReaderDelivery::PortionEnd).map_err(|_| ReadEnd::Unwanted)
+    fn end_portion(&mut self) -> Result<(), ScanReadEnd> {
+        self.sender.send(ReaderDelivery::PortionEnd).map_err(|_| ScanReadEnd::Unwanted)
     }
 }
 
@@ -364,16 +365,16 @@ struct PortionCounter<'a, C, F> {
 }
 
 impl<C, F: Fn(&mut C, &RowChunk, &[usize])> PortionSink for PortionCounter<'_, C, F> {
-    fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd> {
+    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanReadEnd> {
         // If one reader fails, the counters of the other readers are dropped.
         if self.has_failed.load(Ordering::Relaxed) {
-            return Err(ReadEnd::Unwanted);
+            return Err(ScanReadEnd::Unwanted);
         }
         (self.count)(&mut self.counter, &chunk, &rows);
         Ok(())
     }
 
-    fn end_portion(&mut self) -> Result<(), ReadEnd> {
+    fn end_portion(&mut self) -> Result<(), ScanReadEnd> {
         Ok(())
     }
 }
@@ -383,8 +384,8 @@ pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> 
     let mut whole: Option<(u64, u64)> = None;
     for path in files {
         // Only footers are read, so this is fast for any number of records.
-        let Some(file) = open_if_exists(path)? else { continue };
-        for (first, last) in file.metadata().row_groups().iter().filter_map(start_of) {
+        let Some(file) = open_file_if_exists(path)? else { continue };
+        for (first, last) in file.metadata().row_groups().iter().filter_map(group_start_range) {
             whole = Some(match whole {
                 Some((earliest, latest)) => (earliest.min(first), latest.max(last)),
                 None => (first, last),
@@ -395,7 +396,7 @@ pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> 
 }
 
 /// `None` if it has been removed since it was found, as files that are too old are.
-pub(super) fn open_if_exists(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
+pub(super) fn open_file_if_exists(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
     match open_parquet(path) {
         Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
@@ -408,7 +409,7 @@ pub(super) fn open_parquet(path: &Path) -> Result<SerializedFileReader<File>, Er
 }
 
 /// First and last start of a flow in a row group, not counting nulls.
-fn start_of(group: &RowGroupMetaData) -> Option<(u64, u64)> {
+fn group_start_range(group: &RowGroupMetaData) -> Option<(u64, u64)> {
     let Statistics::Int64(range) = start_column(group)?.statistics()? else { return None };
     Some((u64::try_from(*range.min_opt()?).ok()?, u64::try_from(*range.max_opt()?).ok()?))
 }

@@ -68,7 +68,7 @@ impl KeptCounts {
         self.waiting.add_records(carried);
     }
 
-    pub(crate) fn count_stored(&mut self, carried: CarriedRecords) {
+    pub(crate) fn count_stored_records(&mut self, carried: CarriedRecords) {
         self.stored.add_records(carried);
         self.waiting = self.offered.subtract_partial_counts(self.waiting, carried);
     }
@@ -86,8 +86,8 @@ impl KeptCounts {
         sum.add_records(self.waiting);
         let Self { offered, .. } = self;
         sum.records == offered.records
-            && is_equal(sum.packets, offered.packets)
-            && is_equal(sum.bytes, offered.bytes)
+            && equals_offered_count(sum.packets, offered.packets)
+            && equals_offered_count(sum.bytes, offered.bytes)
     }
 }
 
@@ -100,6 +100,6 @@ pub(crate) fn sum_carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>)
     sum
 }
 
-fn is_equal(sum: u64, offered: u64) -> bool {
+fn equals_offered_count(sum: u64, offered: u64) -> bool {
     offered == u64::MAX || sum == offered
 }

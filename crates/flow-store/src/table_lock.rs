@@ -19,7 +19,7 @@ const LEVELS_BELOW_TABLE: usize = 3;
 pub(super) struct TableReadLocks(BTreeMap<PathBuf, Option<File>>);
 
 impl TableReadLocks {
-    pub(super) fn take_locks(&mut self, more: Self) {
+    pub(super) fn add_locks(&mut self, more: Self) {
         self.0.extend(more.0);
     }
 

@@ -53,15 +53,15 @@ fn read_target(text: &str) -> Result<StoreTarget, &'static str> {
     match text.split_once("://") {
         None if text.is_empty() => Err("name a directory"),
         None => Ok(StoreTarget::Directory(ParquetOptions::new(text))),
-        Some(("kafka", rest)) => read_kafka(rest)
+        Some(("kafka", rest)) => parse_kafka_target(rest)
             .map(StoreTarget::Kafka)
             .ok_or("write BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC"),
-        Some(("clickhouse", rest)) => read_clickhouse(rest).map(StoreTarget::ClickHouse),
+        Some(("clickhouse", rest)) => parse_clickhouse_target(rest).map(StoreTarget::ClickHouse),
         Some(_) => Err("write a directory, kafka://broker/topic or clickhouse://host/table"),
     }
 }
 
-fn read_kafka(rest: &str) -> Option<KafkaOptions> {
+fn parse_kafka_target(rest: &str) -> Option<KafkaOptions> {
     let (brokers, topic) = rest.split_once('/')?;
     let brokers: Vec<_> = brokers.split(',').map(str::to_owned).collect();
     let is_topic = !topic.is_empty() && topic.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
@@ -69,7 +69,7 @@ fn read_kafka(rest: &str) -> Option<KafkaOptions> {
     (is_topic && has_brokers).then(|| KafkaOptions::new(brokers, topic.to_owned()))
 }
 
-fn read_clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
+fn parse_clickhouse_target(rest: &str) -> Result<ClickHouseOptions, &'static str> {
     const SYNTAX_HINT: &str = "write HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE; names consist of letters, digits and `_`";
     const PASSWORD_WARNING: &str = "every user of this machine can read a password on the command line: write it into a file and \
                             name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";

@@ -7,7 +7,7 @@ const ALL_FLAGS_LETTER: char = 'X';
 const ALL_FLAGS_MASK: u64 = 0x3f;
 
 /// The letters of the bits that are set; bits without a letter follow as a number.
-pub fn flag_letters(bits: u64) -> String {
+pub fn tcp_flag_letters(bits: u64) -> String {
     let letters = TCP_FLAG_LETTERS.chars().enumerate();
     let mut text: String =
         letters.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
@@ -19,7 +19,7 @@ pub fn flag_letters(bits: u64) -> String {
 }
 
 /// The bits of letters; `None` for unknown or repeated letters.
-pub(super) fn flag_mask(text: &str) -> Option<u64> {
+pub(super) fn tcp_flag_mask(text: &str) -> Option<u64> {
     let mut mask = 0;
     for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
         // A letter's place in LETTERS is the number of its bit.
@@ -40,17 +40,17 @@ mod tests {
     #[test]
     fn tcp_flag_letters_round_trip() {
         for bits in 1..1 << TCP_FLAG_LETTERS.len() {
-            assert_eq!(flag_mask(&flag_letters(bits)), Some(bits));
-            assert_eq!(flag_mask(&flag_letters(bits).to_lowercase()), Some(bits));
+            assert_eq!(tcp_flag_mask(&tcp_flag_letters(bits)), Some(bits));
+            assert_eq!(tcp_flag_mask(&tcp_flag_letters(bits).to_lowercase()), Some(bits));
         }
         assert_eq!(
-            (flag_mask("X"), flag_mask(""), flag_mask("SS"), flag_mask("SQ")),
+            (tcp_flag_mask("X"), tcp_flag_mask(""), tcp_flag_mask("SS"), tcp_flag_mask("SQ")),
             (Some(0x3f), None, None, None)
         );
     }
 
     #[test]
     fn flags_have_letters_or_numbers() {
-        assert_eq!([0x12, 0x1c2, 0x802, 0].map(flag_letters), ["SA", "SECN", "S+0x800", ""]);
+        assert_eq!([0x12, 0x1c2, 0x802, 0].map(tcp_flag_letters), ["SA", "SECN", "S+0x800", ""]);
     }
 }

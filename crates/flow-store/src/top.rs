@@ -142,7 +142,7 @@ fn top_groups_within(
     question: &TopQuestion,
     bound: usize,
 ) -> Result<TopAnswer, Error> {
-    Ok(to_answer(question, count_groups(terms, files, filter, question, bound)?))
+    Ok(build_top_answer(question, count_groups(terms, files, filter, question, bound)?))
 }
 
 /// Counts all groups, and keeps the largest ones with their keys.
@@ -222,17 +222,18 @@ impl TopScan<'_> {
         // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
         for &row in rows {
-            let has = sum_half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
+            let has =
+                sum_record_half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
             // A half without packets does not count as a separate record.
             if has.sum != GroupTotals::default() {
-                keys.write_key(row, &mut key);
+                keys.write_group_key(row, &mut key);
                 add(&key, has);
             }
         }
     }
 }
 
-fn to_answer(question: &TopQuestion, counted: CountedGroups) -> TopAnswer {
+fn build_top_answer(question: &TopQuestion, counted: CountedGroups) -> TopAnswer {
     let groups = counted
         .largest
         .into_iter()
@@ -247,7 +248,7 @@ fn to_answer(question: &TopQuestion, counted: CountedGroups) -> TopAnswer {
 }
 
 /// The totals of a record in a direction, from its values in the order of [`TOP_COLUMNS`].
-fn sum_half(values: [u64; TOP_COLUMNS.len()], direction: FlowDirection) -> GroupSum {
+fn sum_record_half(values: [u64; TOP_COLUMNS.len()], direction: FlowDirection) -> GroupSum {
     let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part, sampling] = values;
     // A long flow has several records; only its first part counts as a flow.
     let first_part = u64::from(part == 0);
@@ -272,7 +273,7 @@ fn sum_half(values: [u64; TOP_COLUMNS.len()], direction: FlowDirection) -> Group
 impl TopOrder {
     /// Returns whether it is a sum over the records of a group: such a value only grows while records are read.
     #[must_use]
-    pub const fn is_sum(self) -> bool {
+    pub const fn is_sum_order(self) -> bool {
         matches!(self, Self::Bytes | Self::Packets | Self::Flows)
     }
 }

@@ -32,11 +32,11 @@ fn walk_directory(
     is_wanted: &dyn Fn(&Path) -> bool,
     files: &mut Vec<PathBuf>,
 ) -> Result<(), Error> {
-    let entries = if_found(fs::read_dir(directory)).map_err(Error::file("read", directory))?;
+    let entries = none_if_not_found(fs::read_dir(directory)).map_err(Error::file("read", directory))?;
     for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(Error::file("read", directory))?;
         let path = entry.path();
-        match if_found(entry_kind(&entry)).map_err(Error::file("read", &path))? {
+        match none_if_not_found(entry_kind(&entry)).map_err(Error::file("read", &path))? {
             Some(EntryKind::Directory) if depth > 0 => walk_directory(&path, depth - 1, is_wanted, files)?,
             Some(EntryKind::File) if is_wanted(&path) => files.push(path),
             _ => {}
@@ -74,7 +74,7 @@ fn entry_kind(entry: &DirEntry) -> io::Result<EntryKind> {
 }
 
 /// `None` if the file or directory does not exist: other processes may remove it at any time.
-fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn none_if_not_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -27,7 +27,7 @@ impl MemoryHints for Machine {
         packetrig_sys::memory::prefetch(line);
     }
 
-    fn large_pages<T>(memory: &mut [T]) -> bool {
+    fn use_large_pages<T>(memory: &mut [T]) -> bool {
         packetrig_sys::memory::request_large_pages(memory)
     }
 }

@@ -110,7 +110,7 @@ pub const LEDGER_ACCOUNTS: &[LedgerValue] = accounts! {
 };
 
 /// The account of a number.
-pub(crate) fn account_by_id(id: u16) -> Option<&'static LedgerValue> {
+pub(crate) fn ledger_value_by_id(id: u16) -> Option<&'static LedgerValue> {
     // Numbers have no gap, so the position follows from the number.
     LEDGER_ACCOUNTS.get(usize::from(id.checked_sub(LEDGER_ACCOUNTS[0].id)?))
 }
@@ -124,9 +124,9 @@ mod tests {
     fn account_ids_are_consecutive_and_names_unique() {
         for (at, account) in LEDGER_ACCOUNTS.iter().enumerate() {
             assert_eq!(usize::from(account.id), 100 + at);
-            assert_eq!(account_by_id(account.id).unwrap().name, account.name);
+            assert_eq!(ledger_value_by_id(account.id).unwrap().name, account.name);
         }
-        assert!(account_by_id(99).is_none() && account_by_id(u16::MAX).is_none());
+        assert!(ledger_value_by_id(99).is_none() && ledger_value_by_id(u16::MAX).is_none());
         let names: BTreeSet<_> = LEDGER_ACCOUNTS.iter().map(|account| account.name).collect();
         assert_eq!(names.len(), LEDGER_ACCOUNTS.len());
     }

@@ -45,13 +45,16 @@ mod by_cause {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::collections::BTreeMap;
 
-    type Counted = [u64; IgnoredReason::ALL.len()];
+    type IgnoredCounts = [u64; IgnoredReason::ALL.len()];
 
-    pub(super) fn serialize<S: Serializer>(counted: &Counted, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        counted: &IgnoredCounts,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_map(IgnoredReason::ALL.into_iter().zip(counted))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Counted, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IgnoredCounts, D::Error> {
         let named = BTreeMap::<IgnoredReason, u64>::deserialize(deserializer)?;
         Ok(IgnoredReason::ALL.map(|cause| named.get(&cause).copied().unwrap_or(0)))
     }

@@ -63,7 +63,7 @@ macro_rules! elements {
             name: $name,
             short: $short,
             id: $id,
-            reverse: is_reverse($name),
+            reverse: is_reverse_name($name),
             kind: $kind,
             unit: $unit,
             meaning: $meaning,
@@ -72,7 +72,7 @@ macro_rules! elements {
     };
 }
 
-const fn is_reverse(name: &str) -> bool {
+const fn is_reverse_name(name: &str) -> bool {
     matches!(name.as_bytes(), [b'r', b'e', b'v', b'e', b'r', b's', b'e', ..])
 }
 

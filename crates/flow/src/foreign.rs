@@ -163,7 +163,7 @@ impl OtherField<'_> {
 
     fn append_value(&self, text: &mut String) {
         let kind = field_kind(self.enterprise, self.id);
-        if !append_of_kind(kind, self.value, text) {
+        if !append_value_of_kind(kind, self.value, text) {
             text.push_str("\"0x");
             for byte in self.value {
                 append_format(text, format_args!("{byte:02x}"));
@@ -207,7 +207,7 @@ pub fn field_name(enterprise: u32, id: u16) -> String {
 }
 
 /// Appends a value in the notation of its kind. Returns whether its length fits the kind.
-fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
+fn append_value_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     match (kind, value) {
         // RFC 7011 section 6.2: exporters may send integers in fewer bytes than their type has.
         (DataKind::Unsigned, [_, ..]) if value.len() <= 8 => {

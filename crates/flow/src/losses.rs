@@ -70,20 +70,20 @@ impl RecordLosses {
     }
 
     pub fn add_losses(&mut self, other: &Self) {
-        for (cause, carried) in other.by_cause() {
+        for (cause, carried) in other.losses_by_cause() {
             self.add_loss(cause, carried);
         }
     }
 
     /// The causes that cost records.
-    pub fn by_cause(&self) -> impl Iterator<Item = (LossCause, CarriedRecords)> {
+    pub fn losses_by_cause(&self) -> impl Iterator<Item = (LossCause, CarriedRecords)> {
         let all = LossCause::ALL.into_iter().zip(self.0);
         all.filter(|(_, carried)| *carried != CarriedRecords::default())
     }
 
     pub fn total_records(&self) -> CarriedRecords {
         let mut sum = CarriedRecords::default();
-        self.by_cause().for_each(|(_, carried)| sum.add_records(carried));
+        self.losses_by_cause().for_each(|(_, carried)| sum.add_records(carried));
         sum
     }
 
@@ -93,7 +93,7 @@ impl RecordLosses {
 
     /// Returns whether the output itself failed.
     pub fn has_failure(&self) -> bool {
-        self.by_cause().any(|(cause, _)| cause.is_failure())
+        self.losses_by_cause().any(|(cause, _)| cause.is_failure())
     }
 }
 
@@ -101,7 +101,7 @@ impl Serialize for RecordLosses {
     /// Serializes a map of the causes that cost records.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (cause, carried) in self.by_cause() {
+        for (cause, carried) in self.losses_by_cause() {
             map.serialize_entry(cause.name(), &carried)?;
         }
         map.end()
@@ -124,7 +124,8 @@ mod tests {
         all.add_losses(&losses);
         all.add_loss(LossCause::Refused, carried(5));
         assert_eq!((all.total_records(), all.has_failure()), (carried(15), true));
-        let names: Vec<_> = all.by_cause().map(|(cause, carried)| (cause.name(), carried.records)).collect();
+        let names: Vec<_> =
+            all.losses_by_cause().map(|(cause, carried)| (cause.name(), carried.records)).collect();
         assert_eq!(names, [("queue_full", 8), ("unfit", 2), ("refused", 5)]);
     }
 }

@@ -28,7 +28,7 @@ mod tunnel;
 pub mod unified;
 
 pub use capture::LinkKind;
-pub use encapsulation::{LinkPayload, name_of_unread};
+pub use encapsulation::{LinkPayload, unread_header_name};
 pub use fragments::FragmentCounts;
 
 use crate::packet::ipv4_mapped;
@@ -128,7 +128,7 @@ impl FrameParser {
         *packet = arrival.to_packet();
         // A snap length cut this off: lengths in headers are judged by the whole frame, not by the captured part.
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
-        let outermost = link.find_ip(FrameSpan { bytes: frame, missing }, packet)?;
+        let outermost = link.find_ip_packet(FrameSpan { bytes: frame, missing }, packet)?;
         let mut carried = self.read_ip_packet(outermost, packet)?;
         // The depth bounds the work: a frame may nest as many headers as it has room for.
         for _ in 0..self.depth {
@@ -163,11 +163,11 @@ impl FrameParser {
             // A tunnel is entered in whole packets only: later fragments of it could not follow.
             PacketPart::First(id) => {
                 transport::read_header(inside.bytes.bytes, packet);
-                self.fragments.keep_ports(id, packet);
+                self.fragments.remember_ports(id, packet);
                 Ok(None)
             }
             PacketPart::Later(id) => {
-                self.fragments.fill_ports(id, packet);
+                self.fragments.fill_fragment_ports(id, packet);
                 Ok(None)
             }
         }

@@ -25,7 +25,7 @@ mod telling;
 mod wheel;
 
 pub use hints::{FlowOutlet, MemoryHints};
-pub use options::{TableOptions, WhenFull};
+pub use options::{FullTableReaction, TableOptions};
 
 use crate::counts::PacketCounts;
 use crate::hash::FlowIds;
@@ -80,12 +80,12 @@ struct TableLimits {
     grace: u64,
     biflow: bool,
     sampling: u32,
-    when_full: WhenFull,
+    when_full: FullTableReaction,
 }
 
 impl TableLimits {
     fn flow_deadline(&self, hot: &HotSlot) -> FlowDeadline {
-        let reason = if hot.has_state(ENDED_STATE) { EndReason::EndOfFlow } else { EndReason::Idle };
+        let reason = if hot.has_flow_state(ENDED_STATE) { EndReason::EndOfFlow } else { EndReason::Idle };
         let end = self.end_ns(hot);
         let part = hot.start.saturating_add(self.active);
         // A part without packets gives no record, so it cannot end by the active timeout.
@@ -98,12 +98,12 @@ impl TableLimits {
 
     /// Returns the time at which a flow ends if no more packets arrive.
     fn end_ns(&self, hot: &HotSlot) -> u64 {
-        hot.last_ns().saturating_add(if hot.has_state(ENDED_STATE) { self.grace } else { self.idle })
+        hot.last_ns().saturating_add(if hot.has_flow_state(ENDED_STATE) { self.grace } else { self.idle })
     }
 
     /// Returns whether a flow has been silent so long that another meter may have ended it.
     fn is_pause(&self, hot: &HotSlot, at_ns: u64) -> bool {
-        let pause = if hot.has_state(ENDED_STATE) { self.grace / 2 } else { self.pause };
+        let pause = if hot.has_flow_state(ENDED_STATE) { self.grace / 2 } else { self.pause };
         at_ns.saturating_sub(hot.last_ns()) >= pause
     }
 
@@ -114,10 +114,10 @@ impl TableLimits {
     }
 
     /// Returns the reason of a flow's last report.
-    fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
+    fn last_end_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.flow_deadline(hot) {
             due if due.at_ns <= now_ns && due.reason != EndReason::Active => due.reason,
-            _ if hot.has_state(ENDED_STATE) => EndReason::EndOfFlow,
+            _ if hot.has_flow_state(ENDED_STATE) => EndReason::EndOfFlow,
             _ => EndReason::Forced,
         }
     }
@@ -224,20 +224,20 @@ impl<H: MemoryHints> FlowTable<H> {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
-                self.report_end(slot, outlet);
-                let reason = self.limits.last_reason(&self.hot[slot], now_ns);
-                self.report_part(slot, reason, outlet);
+                self.report_flow_end(slot, outlet);
+                let reason = self.limits.last_end_reason(&self.hot[slot], now_ns);
+                self.report_flow_part(slot, reason, outlet);
                 self.remove_flow(slot);
             }
         }
     }
 
     /// Records that packets were lost before the table: every flow that is alive now will be marked.
-    pub fn mark_loss(&mut self) {
+    pub fn mark_packet_loss(&mut self) {
         // Readers compare for equality only, so the count may wrap.
         self.losses = self.losses.wrapping_add(1);
         if let Some(histories) = &mut self.histories {
-            histories.mark_loss();
+            histories.mark_packet_loss();
         }
     }
 
@@ -279,7 +279,7 @@ impl<H: MemoryHints> FlowTable<H> {
     fn set_time(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
         match self.now_ns {
             None => {
-                self.wheel.begin_at(wheel::tick_at(now_ns));
+                self.wheel.start_wheel_at(wheel::tick_at(now_ns));
                 self.histories.iter_mut().for_each(|histories| histories.start_at(now_ns));
             }
             Some(_) if self.is_before_step(now_ns) => self.set_back(now_ns, outlet),
@@ -290,10 +290,10 @@ impl<H: MemoryHints> FlowTable<H> {
         self.now_ns = Some(now_ns);
     }
 
-    /// See [`FlowHistories::forget_until`].
-    fn forget_until(&mut self, now_ns: u64) {
+    /// See [`FlowHistories::mark_unobserved_until`].
+    fn mark_unobserved_until(&mut self, now_ns: u64) {
         if let Some(histories) = &mut self.histories {
-            histories.forget_until(now_ns);
+            histories.mark_unobserved_until(now_ns);
         }
     }
 
@@ -306,18 +306,18 @@ impl<H: MemoryHints> FlowTable<H> {
             *look = self.keys.make_lookup(packet);
             self.index.prefetch_first::<H>(look.hash);
         }
-        self.locate_slots(looks);
+        self.locate_flow_slots(looks);
         for (look, packet) in looks.iter().zip(packets) {
             self.meter_packet(look, packet, outlet);
         }
     }
 
     /// Finds the slots where flows seem to be, and prefetches them.
-    fn locate_slots(&self, looks: &mut [KeyLookup]) {
+    fn locate_flow_slots(&self, looks: &mut [KeyLookup]) {
         let mut elsewhere = false;
         let mut unknown = 0;
         for look in &mut *looks {
-            look.slot = self.index.in_first(look.hash);
+            look.slot = self.index.first_slot_in_first_bucket(look.hash);
             if let Some(hot) = self.hot.get(look.slot as usize) {
                 H::prefetch(hot);
             } else {
@@ -329,7 +329,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if elsewhere {
             // Few flows are in their second bucket. Most packets that come here open a flow, and are found nowhere.
             for look in looks.iter_mut().filter(|look| look.slot == NONE) {
-                look.slot = self.index.in_second(look.hash);
+                look.slot = self.index.first_slot_in_second_bucket(look.hash);
                 if let Some(hot) = self.hot.get(look.slot as usize) {
                     H::prefetch(hot);
                 }
@@ -374,18 +374,18 @@ impl<H: MemoryHints> FlowTable<H> {
     ) {
         let hot = &self.hot[slot];
         let at_ns = packet.at_ns;
-        // Events that may end the flow or its part are rare, and go through `add_at_boundary`, out of line.
+        // Events that may end the flow or its part are rare, and go through `add_packet_at_boundary`, out of line.
         let due = at_ns >= hot.last_ns().saturating_add(self.limits.pause)
             || at_ns.saturating_sub(hot.start) >= self.limits.active
             || self.limits.is_set_back(hot, at_ns);
-        let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot));
+        let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost_packets(slot));
         if due
             || has_lost
             || hot.is_empty()
-            || hot.has_state(ENDED_STATE)
+            || hot.has_flow_state(ENDED_STATE)
             || packet.tcp_flags & TCP_CLOSING_FLAGS != 0
         {
-            self.add_at_boundary(slot, look, packet, outlet);
+            self.add_packet_at_boundary(slot, look, packet, outlet);
         } else {
             self.count_packet(slot, look.flipped, packet);
         }
@@ -394,7 +394,7 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Adds a packet at which its flow may end, continue in another part, or start again.
     #[cold]
     #[inline(never)]
-    fn add_at_boundary(
+    fn add_packet_at_boundary(
         &mut self,
         slot: usize,
         look: &KeyLookup,
@@ -405,13 +405,13 @@ impl<H: MemoryHints> FlowTable<H> {
             self.record_flow_clock_set_back(slot, packet.at_ns, outlet);
         }
         let is_pause = self.limits.is_pause(&self.hot[slot], packet.at_ns);
-        let mut goes_on = self.report_due(slot, packet.at_ns, outlet);
+        let mut goes_on = self.report_due_flow(slot, packet.at_ns, outlet);
         if !goes_on {
-            self.report_end(slot, outlet);
+            self.report_flow_end(slot, outlet);
         }
-        if goes_on && self.hot[slot].has_state(ENDED_STATE) && slot::opens_connection(packet) {
+        if goes_on && self.hot[slot].has_flow_state(ENDED_STATE) && slot::opens_connection(packet) {
             // A SYN after the end of a connection opens a new one with the same ports.
-            self.report_part(slot, EndReason::EndOfFlow, outlet);
+            self.report_flow_part(slot, EndReason::EndOfFlow, outlet);
             goes_on = false;
         }
         self.continue_flow_history(slot, is_pause || !goes_on, packet.at_ns, outlet);
@@ -425,7 +425,7 @@ impl<H: MemoryHints> FlowTable<H> {
         hot.record_end_flags(hot.direction_index(look.flipped), packet, self.limits.biflow);
         // A FIN or RST brings the end forward. Any other packet moves it back, which is found when the timer expires.
         let timer = self.limits.timer_setting(hot);
-        self.wheel.bring_forward(slot_number(slot), timer.tick, timer.wait);
+        self.wheel.move_timer_forward(slot_number(slot), timer.tick, timer.wait);
     }
 
     /// Updates the history before a packet of a known flow that comes after a silence, or after a loss.
@@ -436,8 +436,8 @@ impl<H: MemoryHints> FlowTable<H> {
         at_ns: u64,
         outlet: &mut impl FlowOutlet,
     ) {
-        if self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot)) {
-            self.report_part(slot, EndReason::Active, outlet);
+        if self.histories.as_ref().is_some_and(|histories| histories.has_lost_packets(slot)) {
+            self.report_flow_part(slot, EndReason::Active, outlet);
             self.histories.as_mut().into_iter().for_each(|histories| histories.restart_flow(slot, at_ns));
         } else if let Some(histories) = self.histories.as_mut().filter(|_| is_after_silence) {
             histories.record_silence(slot);
@@ -464,7 +464,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let hot = &mut self.hot[slot];
         let direction = hot.direction_index(flipped);
         if hot.is_direction_empty(direction) {
-            self.cold[slot].set_first(direction, packet.at_ns);
+            self.cold[slot].set_first_packet_time(direction, packet.at_ns);
         }
         // At one interface, times never decrease. Captures of several sources, and clocks that are
         // set, bring late packets.
@@ -472,7 +472,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.counts.backwards += 1;
             // Only a late packet may lie before the first one of its direction or of the flow.
             hot.start = hot.start.min(packet.at_ns);
-            self.cold[slot].lower_first(direction, packet.at_ns);
+            self.cold[slot].record_late_packet(direction, packet.at_ns);
         }
         if !hot.add_packet(direction, packet) {
             hot.widen_counts(direction, &mut self.rare[slot]);
@@ -481,7 +481,7 @@ impl<H: MemoryHints> FlowTable<H> {
         }
         if let Some(histories) = self.histories.as_mut().filter(|_| is_known) {
             let rare = &self.rare[slot];
-            histories.note_packet(slot, flipped, packet, || hot.unreported_totals(direction, rare));
+            histories.record_history_packet(slot, flipped, packet, || hot.unreported_totals(direction, rare));
         }
         hot.record_possible_merge(packet);
         let packets = u64::from(packet.packet_count());

@@ -132,13 +132,13 @@ pub fn judge_port(port: &str, relatives: &[StackedInterface], confirmed: bool) -
     if confirmed {
         return Ok(());
     }
-    match relatives.iter().find_map(find_objection) {
+    match relatives.iter().find_map(objection_to_relative) {
         Some(reason) => Err(GuardRefusal { port: port.to_owned(), reason }),
         None => Ok(()),
     }
 }
 
-fn find_objection(relative: &StackedInterface) -> Option<String> {
+fn objection_to_relative(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
         InterfaceKinship::Itself => "it".to_owned(),
         InterfaceKinship::BeyondCable => format!("{}, the other end of its cable,", relative.name),

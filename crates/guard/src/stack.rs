@@ -87,7 +87,7 @@ pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<Stack
         // `InterfaceReach` is ordered so that the smallest is the one that the lab guard objects to most.
         let best = found.entry(node).or_insert(reach);
         *best = reach.min(*best);
-        let Some(own) = find_link(all, node) else { continue };
+        let Some(own) = find_stack_link(all, node) else { continue };
         if reach == InterfaceReach::CableEnd {
             open.extend(find_masters(all, node, own).map(|next| (next, InterfaceReach::BeyondCable)));
             continue;
@@ -100,16 +100,16 @@ pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<Stack
     found
 }
 
-fn find_link(all: &[StackNamespace], (namespace, index): StackNode) -> Option<&StackLink> {
+fn find_stack_link(all: &[StackNamespace], (namespace, index): StackNode) -> Option<&StackLink> {
     all.get(namespace)?.links.iter().find(|of| of.link.index == index)
 }
 
-fn is_kind(link: &Link, kinds: &[&str]) -> bool {
+fn is_link_of_kind(link: &Link, kinds: &[&str]) -> bool {
     link.kind.as_deref().is_some_and(|kind| kinds.contains(&kind))
 }
 
 fn is_cable(link: &Link) -> bool {
-    is_kind(link, &CABLE_KINDS)
+    is_link_of_kind(link, &CABLE_KINDS)
 }
 
 /// The namespace in which a link's `peer` is a valid number; `None` if it cannot be found from here.
@@ -122,12 +122,12 @@ fn find_peer_namespace(all: &[StackNamespace], own: usize, link: &Link) -> Optio
 
 /// Returns whether an interface leads into a namespace that cannot be found from here.
 pub(crate) fn leads_to_unknown_namespace(all: &[StackNamespace], own: usize, link: &Link) -> bool {
-    !is_kind(link, &ISOLATING_KINDS) && find_peer_namespace(all, own, link).is_none()
+    !is_link_of_kind(link, &ISOLATING_KINDS) && find_peer_namespace(all, own, link).is_none()
 }
 
 /// The interface below this one.
 fn find_interface_below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
-    let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &ISOLATING_KINDS))?;
+    let below = link.peer.filter(|_| !is_cable(link) && !is_link_of_kind(link, &ISOLATING_KINDS))?;
     Some((find_peer_namespace(all, own, link)?, below))
 }
 
@@ -138,8 +138,9 @@ fn find_masters<'a>(
     own: &'a StackLink,
 ) -> impl Iterator<Item = StackNode> + 'a {
     let master = own.link.master.map(|master| (namespace, master));
-    let master =
-        master.filter(|node| find_link(all, *node).is_none_or(|of| !is_kind(&of.link, &ISOLATING_KINDS)));
+    let master = master.filter(|node| {
+        find_stack_link(all, *node).is_none_or(|of| !is_link_of_kind(&of.link, &ISOLATING_KINDS))
+    });
     master.into_iter()
 }
 
@@ -153,16 +154,16 @@ fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> 
         next.extend(above.map(|of| (other, of.link.index)));
     }
     let here = &all[namespace].links;
-    if !is_kind(&own.link, &ISOLATING_KINDS) {
+    if !is_link_of_kind(&own.link, &ISOLATING_KINDS) {
         let members = here.iter().filter(|of| of.link.master == Some(node.1));
         next.extend(members.map(|of| (namespace, of.link.index)));
     }
-    if is_kind(&own.link, &[SWITCH_KIND]) {
-        let ports = here.iter().filter(|of| is_kind(&of.link, &[SWITCH_KIND]));
+    if is_link_of_kind(&own.link, &[SWITCH_KIND]) {
+        let ports = here.iter().filter(|of| is_link_of_kind(&of.link, &[SWITCH_KIND]));
         next.extend(ports.map(|of| (namespace, of.link.index)));
     }
     // An unbound tunnel leaves by any route of its underlay. A bound one has that interface as `peer`, and `below` finds it.
-    if is_kind(&own.link, &TUNNEL_KINDS) && own.link.peer.is_none() {
+    if is_link_of_kind(&own.link, &TUNNEL_KINDS) && own.link.peer.is_none() {
         let underlay = find_peer_namespace(all, namespace, &own.link);
         next.extend(underlay.into_iter().flat_map(|underlay| routed_interfaces(all, underlay)));
     }
@@ -182,14 +183,15 @@ fn routed_interfaces(all: &[StackNamespace], namespace: usize) -> impl Iterator<
 pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
     // The caller's namespace must be number 0 in the list: `find_stacked` starts there.
-    let others =
-        NetNs::list_visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
+    let others = NetNs::list_visible_namespaces()
+        .into_iter()
+        .filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
     let mut all = vec![read_namespace(netns, String::new())?];
     // Namespaces that cannot be entered are queried by number, through a namespace that has a number for them.
     let mut found = vec![netns];
     for other in &others {
-        let label = other.find_name().unwrap_or_else(|| other.label().to_owned());
+        let label = other.find_namespace_name().unwrap_or_else(|| other.label().to_owned());
         if let Ok(links) = read_namespace(other, label) {
             all.push(links);
             found.push(other);
@@ -221,7 +223,7 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
                 continue;
             }
             // A refusal is no error: the interface that leads there is then reported as leading out of sight.
-            let Ok(numbered) = read_numbered(netns, id) else { continue };
+            let Ok(numbered) = read_numbered_namespace(netns, id) else { continue };
             known.insert(id, all.len());
             members.push(all.len());
             all.push(numbered);
@@ -236,8 +238,8 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
 }
 
 /// The namespace that has this number in `netns`.
-fn read_numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
-    let (links, addresses) = NamespaceLinks::list_in_numbered(netns, id)?;
+fn read_numbered_namespace(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
+    let (links, addresses) = NamespaceLinks::list_in_numbered_namespace(netns, id)?;
     let links = links.into_iter().map(|link| stack_link(link, &addresses, false)).collect();
     Ok(StackNamespace {
         label: format!("namespace number {id}"),

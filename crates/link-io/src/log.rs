@@ -16,8 +16,8 @@ mod summary;
 mod survey;
 
 pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, LoggedFiles, TapCounters, check_log};
-pub use index::{FileEntry, IndexEntry, LogIndex, LoggedDirection, RemovalReason};
-pub use keeper::{LogKeeper, LogRetention, LogSource, WhenFull};
+pub use index::{LogFileEntry, LogIndex, LogIndexEntry, LoggedDirection, RemovalReason};
+pub use keeper::{FullDiskReaction, LogKeeper, LogRetention, LogSource};
 pub use summary::{LogFollower, LogSummary};
 pub use survey::{LogFileSurvey, survey_file};
 

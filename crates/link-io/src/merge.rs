@@ -148,7 +148,7 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::to_report).collect();
     // The output is created only when all captures are known to fit together.
-    let mut file = MergedFile::create_partial(&options.into, &report)?;
+    let mut file = MergedFile::create_partial_file(&options.into, &report)?;
     let mut merging = MergeRun {
         inlets: captures.iter().map(MergeInlet::open_capture).collect::<Result<_, _>>()?,
         merger: PacketMerger::new(tolerance),
@@ -297,17 +297,17 @@ impl MergeRun<'_> {
         while let Some((next_ns, capture)) = self.find_earliest_capture() {
             // An unread capture may still bring a packet that is this much older.
             let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + MAX_CAPTURE_DISORDER_NS);
-            if let Some(packet) = self.merger.take_before(settled_ns) {
+            if let Some(packet) = self.merger.take_earliest_before(settled_ns) {
                 return Ok(Some(packet));
             }
             // Memory is limited: the earliest packet leaves, although another capture may still have it.
             if self.merger.waiting_bytes() > self.memory {
                 self.early += 1;
-                return Ok(self.merger.take_first());
+                return Ok(self.merger.take_earliest_packet());
             }
             self.offer_packet(capture, next_ns)?;
         }
-        Ok(self.merger.take_first())
+        Ok(self.merger.take_earliest_packet())
     }
 
     /// Time of the earliest packet that is still to be read, and the capture that has it.

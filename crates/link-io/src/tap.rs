@@ -35,7 +35,7 @@ pub use place::TapState;
 use crate::Error;
 use guard::TapGuard;
 use kernel::KernelTap;
-use lanes::{OwnLosses, TapLanes};
+use lanes::{TapLanes, TapRingLosses};
 use link_state::{LinkWatch, PresentInterfaces};
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::port::WorkerClock;
@@ -196,7 +196,7 @@ impl RunningTap {
         if let TapPlane::Process(lanes) = &mut self.plane {
             lanes.check_threads()?;
             if let Some(log) = &mut self.losses {
-                let OwnLosses { looked, frames } = lanes.own_losses();
+                let TapRingLosses { looked, frames } = lanes.own_losses();
                 // An error is ignored: without this report, a run treats the time since the last one as doubtful.
                 drop(log.report_losses(looked, self.clock.now(), frames));
             }
@@ -269,7 +269,7 @@ impl RunningTap {
     }
 
     /// Leaves the tap to the kernel. Only for a tap that can continue without a process.
-    pub fn leave_to_kernel(mut self) -> Result<(), Error> {
+    pub fn leave_forwarding_to_kernel(mut self) -> Result<(), Error> {
         // The process that ends the tap later needs all changes made so far.
         self.guard.save_state(&mut self.state)?;
         self.guard.leave_interfaces();

@@ -13,7 +13,7 @@ pub(super) fn happens_at(seed: u64, position: u64, millionths: u32) -> bool {
 }
 
 /// Draws a whole number from 0 to `most`. All are equally likely, but for one part in 2^32 or so.
-pub(super) fn draw_up_to(seed: u64, position: u64, most: u64) -> u64 {
+pub(super) fn draw_integer_up_to(seed: u64, position: u64, most: u64) -> u64 {
     // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
     let wide = u128::from(keyed_mix(seed, position)) * (u128::from(most) + 1);
     // 64 bits are left, so nothing is clamped.
@@ -21,15 +21,15 @@ pub(super) fn draw_up_to(seed: u64, position: u64, most: u64) -> u64 {
 }
 
 /// Draws a whole number from `-most` to `most`, all equally likely.
-pub(super) fn draw_uniform(seed: u64, position: u64, most: u64) -> i64 {
+pub(super) fn draw_uniform_number(seed: u64, position: u64, most: u64) -> i64 {
     // Twice this value must fit into 64 bits.
     let most = most.min(1 << 62);
-    draw_up_to(seed, position, 2 * most).cast_signed() - most.cast_signed()
+    draw_integer_up_to(seed, position, 2 * most).cast_signed() - most.cast_signed()
 }
 
 /// Draws from a normal distribution around zero with this standard deviation. It is the sum of twelve uniform numbers: normal for
 /// all practical purposes up to three deviations, and never beyond six.
-pub(super) fn draw_normal(seed: u64, position: u64, deviation: u64) -> i64 {
+pub(super) fn draw_normal_number(seed: u64, position: u64, deviation: u64) -> i64 {
     // The sum of twelve numbers from 0 to 0xffff has the mean 6 * 0xffff. As shares of 0x1_0000 it has the
     // variance 1, because each number has 1/12.
     const HALF: i128 = 6 * 0xffff;
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn uniform_numbers_fill_their_range_and_no_more() {
-        let drawn: Vec<i64> = (0..100_000).map(|n| draw_uniform(7, n, 1000)).collect();
+        let drawn: Vec<i64> = (0..100_000).map(|n| draw_uniform_number(7, n, 1000)).collect();
         assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&-1000), Some(&1000)));
         let (mean, deviation) = moments(drawn.into_iter());
         // 1000 / sqrt(3) = 577; a mean of 100 000 of them has a deviation of 1.8.
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn normal_draws_have_requested_deviation_and_tails() {
-        let drawn: Vec<i64> = (0..100_000).map(|n| draw_normal(7, n, 10_000)).collect();
+        let drawn: Vec<i64> = (0..100_000).map(|n| draw_normal_number(7, n, 10_000)).collect();
         let (mean, deviation) = moments(drawn.iter().copied());
         assert!(mean.abs() < 150.0 && (deviation - 10_000.0).abs() < 100.0, "{mean} {deviation}");
         let beyond = |sigmas: i64| drawn.iter().filter(|value| value.abs() > sigmas * 10_000).count();

@@ -22,7 +22,7 @@ pub enum HeaderEdit {
 
 impl HeaderEdit {
     /// Applies the change. Returns false if the frame is too short or lacks the header.
-    pub fn apply_to(self, frame: &mut Vec<u8>) -> bool {
+    pub fn apply_to_frame(self, frame: &mut Vec<u8>) -> bool {
         match self {
             Self::DestinationMac(mac) => replace_bytes(frame, 0, &mac),
             Self::SourceMac(mac) => replace_bytes(frame, 6, &mac),
@@ -172,11 +172,17 @@ mod tests {
     #[test]
     fn ttl_and_dscp_edits_change_nothing_else() {
         let mut frame = ipv4();
-        assert!(HeaderEdit::DecrementTtl.apply_to(&mut frame) && HeaderEdit::Dscp(46).apply_to(&mut frame));
+        assert!(
+            HeaderEdit::DecrementTtl.apply_to_frame(&mut frame)
+                && HeaderEdit::Dscp(46).apply_to_frame(&mut frame)
+        );
         assert_eq!((frame[22], frame[15]), (0x3f, 46 << 2));
         assert_eq!(packetrig_wire::checksum::ones_complement_sum(&frame[14..34]), 0xffff);
         let mut six = ipv6();
-        assert!(HeaderEdit::DecrementTtl.apply_to(&mut six) && HeaderEdit::Dscp(0x2e).apply_to(&mut six));
+        assert!(
+            HeaderEdit::DecrementTtl.apply_to_frame(&mut six)
+                && HeaderEdit::Dscp(0x2e).apply_to_frame(&mut six)
+        );
         assert_eq!((six[14], six[15], six[21]), (0x6b, 0x90, 63));
         assert_eq!(six[22..], ipv6()[22..]);
     }
@@ -184,12 +190,12 @@ mod tests {
     #[test]
     fn tags_pushed_are_popped() {
         let mut frame = ipv4();
-        assert!(HeaderEdit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply_to(&mut frame));
+        assert!(HeaderEdit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply_to_frame(&mut frame));
         assert_eq!(frame[12..18], [0x88, 0xa8, 0x60, 0x64, 8, 0]);
         // The IP header is found behind the tag.
-        assert!(HeaderEdit::DecrementTtl.apply_to(&mut frame));
-        assert!(HeaderEdit::PopVlan.apply_to(&mut frame));
-        assert!(!HeaderEdit::PopVlan.apply_to(&mut frame));
+        assert!(HeaderEdit::DecrementTtl.apply_to_frame(&mut frame));
+        assert!(HeaderEdit::PopVlan.apply_to_frame(&mut frame));
+        assert!(!HeaderEdit::PopVlan.apply_to_frame(&mut frame));
         assert_eq!(frame.len(), ipv4().len());
     }
 
@@ -198,7 +204,7 @@ mod tests {
         for edit in [HeaderEdit::DecrementTtl, HeaderEdit::Dscp(1), HeaderEdit::PopVlan] {
             for len in [0, 5, 13, 14, 60] {
                 let mut frame = vec![0; len];
-                assert!(!edit.apply_to(&mut frame));
+                assert!(!edit.apply_to_frame(&mut frame));
                 assert_eq!(frame, vec![0; len]);
             }
         }

@@ -3,7 +3,7 @@
 //! The order of actions on a frame: it is dropped, or otherwise damaged and rewritten; then copied; put into
 //! the queue of a limited rate, each copy separately; delayed; held back for later frames.
 
-use super::draw::draw_up_to;
+use super::draw::draw_integer_up_to;
 use super::queue::RateQueueState;
 use super::{FaultPlan, FrameFault, KeyFrameRules};
 use packetrig_units::{clamp_to_u32, remainder_as_usize};
@@ -52,7 +52,7 @@ pub trait FrameWitness {
 
 /// A frame inside, with copies that leave together with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FrameInside {
+struct FrameInDevice {
     place: FramePosition,
     copies: u32,
     held_for: u32,
@@ -64,7 +64,7 @@ struct FrameInside {
 /// A frame that waits for later frames of its key.
 #[derive(Debug)]
 struct ReorderedFrame {
-    frame: FrameInside,
+    frame: FrameInDevice,
     waits_for: u32,
     /// Time at which the wait ends at the latest.
     until_ns: u64,
@@ -75,7 +75,7 @@ struct ReorderedFrame {
 struct DelayedFrame {
     due_ns: u64,
     order: u64,
-    frame: FrameInside,
+    frame: FrameInDevice,
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
     pub fn accept_frame(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         let key = self.plan.classifier.read_key(frame);
         let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
-            course: self.plan.course_of_key(self.port, key),
+            course: self.plan.fault_rules_of_key(self.port, key),
             received: 0,
             held: VecDeque::new(),
         });
@@ -150,7 +150,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return out(frame, now_ns);
         }
         // Dropped frames count, too: rules with a state (bursts, Gilbert-Elliott) must see every position.
-        lane.course.step_to_next(&self.plan);
+        lane.course.advance_to_next_frame(&self.plan);
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
@@ -161,7 +161,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return self.recycle_buffer(bytes);
         }
         let (copies, held_for) = (1 + deeds.copies, deeds.held_for);
-        let whole = FrameInside { place, copies, held_for, is_copy: false, bytes };
+        let whole = FrameInDevice { place, copies, held_for, is_copy: false, bytes };
         self.queue_copies(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
@@ -169,7 +169,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
     fn queue_copies(
         &mut self,
         delay_ns: u64,
-        whole: FrameInside,
+        whole: FrameInDevice,
         deeds: &mut FrameActions,
         arrived: &[u8],
         out: &mut dyn FnMut(&[u8], u64),
@@ -195,7 +195,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
-            self.delay_frame(due_ns, FrameInside { copies: 1, is_copy, bytes, ..whole });
+            self.delay_frame(due_ns, FrameInDevice { copies: 1, is_copy, bytes, ..whole });
             is_copy = true;
         }
         self.witness.on_arrival(place, deeds, arrived);
@@ -214,7 +214,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         &mut self,
         now_ns: u64,
         due_ns: u64,
-        frame: FrameInside,
+        frame: FrameInDevice,
         out: &mut dyn FnMut(&[u8], u64),
     ) {
         if due_ns > now_ns {
@@ -225,16 +225,16 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    fn delay_frame(&mut self, due_ns: u64, frame: FrameInside) {
+    fn delay_frame(&mut self, due_ns: u64, frame: FrameInDevice) {
         self.inside += u64::from(frame.copies);
         self.order += 1;
         self.delayed.push(Reverse(DelayedFrame { due_ns, order: self.order, frame }));
     }
 
     /// Gives the frames that are due to `out`.
-    pub fn release_due(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+    pub fn release_due_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while self.delayed.peek().is_some_and(|Reverse(delayed)| delayed.due_ns <= now_ns) {
-            self.release_next(now_ns, out);
+            self.release_next_frame(now_ns, out);
         }
         if self.plan.held_at_most.is_some() {
             for lane in self.lanes.values_mut() {
@@ -252,7 +252,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
     }
 
     /// Due time of the next frame that leaves by time.
-    pub fn next_due(&self) -> Option<u64> {
+    pub fn next_due_time(&self) -> Option<u64> {
         let delayed = self.delayed.peek().map(|Reverse(delayed)| delayed.due_ns);
         if self.plan.held_at_most.is_none() {
             return delayed;
@@ -275,7 +275,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
     /// Gives everything that waits to `out`.
     pub fn flush_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while !self.delayed.is_empty() {
-            self.release_next(now_ns, out);
+            self.release_next_frame(now_ns, out);
         }
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
@@ -286,7 +286,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+    fn release_next_frame(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         if let Some(Reverse(DelayedFrame { frame, due_ns, .. })) = self.delayed.pop() {
             self.send_or_hold_frame(now_ns, due_ns, frame, out);
         }
@@ -297,7 +297,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         &mut self,
         now_ns: u64,
         due_ns: u64,
-        frame: FrameInside,
+        frame: FrameInDevice,
         out: &mut dyn FnMut(&[u8], u64),
     ) {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
@@ -343,7 +343,7 @@ fn store_spare_buffer(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
 /// Gives a frame and its copies to `out`; they are no longer inside.
 fn emit_copies(
     witness: &mut impl FrameWitness,
-    frame: &FrameInside,
+    frame: &FrameInDevice,
     due_ns: u64,
     out: &mut dyn FnMut(&[u8], u64),
 ) {
@@ -398,11 +398,11 @@ fn decide_frame_fate(
                 // frame instead of a corrupt one.
                 let bits = bytes.len().saturating_sub(ETHERNET) * 8;
                 if let Some(last) = bits.checked_sub(1) {
-                    let bit = remainder_as_usize(draw_up_to(seed, place.position, last as u64), bits);
+                    let bit = remainder_as_usize(draw_integer_up_to(seed, place.position, last as u64), bits);
                     flip_bits(bytes, ETHERNET + bit / 8, 1 << (bit % 8), deeds);
                 }
             }
-            FrameFault::Rewrite(edit) => deeds.rewritten |= edit.apply_to(bytes),
+            FrameFault::Rewrite(edit) => deeds.rewritten |= edit.apply_to_frame(bytes),
         }
     }
     fate

@@ -1,6 +1,6 @@
 //! Plan of faults: the frames that suffer each fault.
 
-use super::draw::{draw_normal, draw_uniform, happens_at};
+use super::draw::{draw_normal_number, draw_uniform_number, happens_at};
 use super::{HeaderEdit, RateQueue};
 use packetrig_units::Nanos;
 use packetrig_wire::pattern::keyed_mix;
@@ -70,7 +70,7 @@ pub enum RulePositions {
 
 impl RulePositions {
     /// Draws exactly `count` positions out of `among` from `seed`; all of them if there are not that many.
-    pub fn draw_exactly(seed: u64, count: u64, among: Range<u64>) -> Self {
+    pub fn draw_positions(seed: u64, count: u64, among: Range<u64>) -> Self {
         // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order,
         // no list of candidates.
         let mut left = among.end.saturating_sub(among.start);
@@ -137,8 +137,8 @@ pub struct DelayJitter {
 impl DelayJitter {
     fn draw_offset(self, seed: u64, position: u64) -> i64 {
         match self.shape {
-            DelayDistribution::Uniform => draw_uniform(seed, position, self.spread.as_u64()),
-            DelayDistribution::Normal => draw_normal(seed, position, self.spread.as_u64()),
+            DelayDistribution::Uniform => draw_uniform_number(seed, position, self.spread.as_u64()),
+            DelayDistribution::Normal => draw_normal_number(seed, position, self.spread.as_u64()),
         }
     }
 }
@@ -197,7 +197,7 @@ impl FaultRule {
 
     /// Limits the rule to frames that arrive on one port.
     #[must_use]
-    pub fn on_port(self, port: usize) -> Self {
+    pub fn for_port(self, port: usize) -> Self {
         Self { port: Some(port), ..self }
     }
 }
@@ -229,7 +229,7 @@ impl FaultPlan {
     }
 
     /// Returns a state that says, for each frame with this key that arrives on `port`, from the first one on, which rules apply to it.
-    pub fn course_of_key(&self, port: usize, key: u32) -> KeyFrameRules {
+    pub fn fault_rules_of_key(&self, port: usize, key: u32) -> KeyFrameRules {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
             // Rule, port and key have their own bits in the position, so no two of them share random numbers,
@@ -260,12 +260,12 @@ pub struct KeyFrameRules {
 impl KeyFrameRules {
     /// Goes on to the next frame and returns its faults, in the order of the rules. `plan` must be the plan that the course was made from.
     pub fn next_faults<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
-        self.step_to_next(plan);
+        self.advance_to_next_frame(plan);
         self.current_faults(plan).map(|(fault, _)| fault)
     }
 
     /// Advances to the next frame.
-    pub(super) fn step_to_next(&mut self, plan: &FaultPlan) {
+    pub(super) fn advance_to_next_frame(&mut self, plan: &FaultPlan) {
         for turn in &mut self.rules {
             let select = &plan.rules[turn.index].select;
             turn.takes = select.selects_position(turn.seed, self.position, &mut turn.memory);
@@ -304,7 +304,7 @@ mod tests {
             rules: vec![FaultRule::new(select, FrameFault::Drop)],
             ..FaultPlan::without_faults()
         };
-        let mut course = plan.course_of_key(0, 0);
+        let mut course = plan.fault_rules_of_key(0, 0);
         (0..count).filter(|_| course.next_faults(&plan).count() > 0).collect()
     }
 
@@ -331,10 +331,10 @@ mod tests {
 
     #[test]
     fn rules_keep_to_their_port_and_key() {
-        let drop = FaultRule::new(RulePositions::Within(3..5), FrameFault::Drop).for_key(7).on_port(1);
+        let drop = FaultRule::new(RulePositions::Within(3..5), FrameFault::Drop).for_key(7).for_port(1);
         let plan = FaultPlan { rules: vec![drop], ..FaultPlan::without_faults() };
         let dropped = |port, key| {
-            let mut course = plan.course_of_key(port, key);
+            let mut course = plan.fault_rules_of_key(port, key);
             (0..10).filter(|_| course.next_faults(&plan).next().is_some()).count()
         };
         assert_eq!((dropped(1, 7), dropped(0, 7), dropped(1, 8)), (2, 0, 0));
@@ -378,7 +378,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_positions_have_requested_count_and_range(seed: u64, count in 0u64..50, start in 0u64..100, span in 0u64..200) {
-            let RulePositions::At(chosen) = RulePositions::draw_exactly(seed, count, start..start + span) else { unreachable!() };
+            let RulePositions::At(chosen) = RulePositions::draw_positions(seed, count, start..start + span) else { unreachable!() };
             prop_assert_eq!(chosen.len() as u64, count.min(span));
             prop_assert!(chosen.iter().all(|p| (start..start + span).contains(p)));
         }
@@ -390,7 +390,7 @@ mod tests {
             let rules = selects.into_iter().map(|select| FaultRule::new(select, FrameFault::Drop)).collect::<Vec<_>>();
             let plan = || FaultPlan { seed, rules: rules.clone(), ..FaultPlan::without_faults() };
             let picks = |plan: &FaultPlan| {
-                let mut course = plan.course_of_key(0, 0);
+                let mut course = plan.fault_rules_of_key(0, 0);
                 (0..200).map(|_| course.next_faults(plan).count()).collect::<Vec<_>>()
             };
             prop_assert_eq!(picks(&plan()), picks(&plan()));

@@ -113,11 +113,11 @@ impl DirectionSpec {
             "delay" => self.delay = Some(value.parse().map_err(|error| format!("{error}"))?),
             "jitter" => self.jitter = Some(parse_jitter(value)?),
             "overtake" => self.overtake = parse_yes_no(value)?,
-            "loss" => self.loss = Some(parse_positions(value)?),
-            "duplicate" => self.duplicate = Some(parse_positions(value)?),
-            "reorder" => self.reorder = Some(parse_positions(value)?),
+            "loss" => self.loss = Some(parse_rule_positions(value)?),
+            "duplicate" => self.duplicate = Some(parse_rule_positions(value)?),
+            "reorder" => self.reorder = Some(parse_rule_positions(value)?),
             "reorder-by" => self.reorder_by = Some(parse_number(value)?),
-            "corrupt" => self.corrupt = Some(parse_positions(value)?),
+            "corrupt" => self.corrupt = Some(parse_rule_positions(value)?),
             "corrupt-at" => self.corrupt_at = Some(parse_number(value)?),
             "rate" => self.rate = Some(parse_rate(value)?),
             "queue" => self.queue = Some(parse_queue_limit(value)?),
@@ -137,7 +137,7 @@ impl DirectionSpec {
         }
     }
 
-    fn check_combination(self) -> Result<Self, InvalidImpairmentSpec> {
+    fn check_impairment_combination(self) -> Result<Self, InvalidImpairmentSpec> {
         let pairs = [
             ("jitter", self.jitter.is_some(), "delay", self.delay.is_some()),
             ("overtake", self.overtake, "jitter", self.jitter.is_some()),
@@ -171,7 +171,7 @@ impl DirectionSpec {
                     };
                     spec = spec.with_value(key, value)?;
                 }
-                spec.check_combination()
+                spec.check_impairment_combination()
             }
             DocumentValue::Null => Ok(Self::default()),
             DocumentValue::List(_) => {
@@ -208,7 +208,7 @@ impl FromStr for DirectionSpec {
 
     fn from_str(text: &str) -> Result<Self, InvalidImpairmentSpec> {
         let mut items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        items.try_fold(Self::default(), Self::with_item)?.check_combination()
+        items.try_fold(Self::default(), Self::with_item)?.check_impairment_combination()
     }
 }
 
@@ -349,7 +349,7 @@ fn parse_queue_limit(text: &str) -> Result<QueueLimit, String> {
 }
 
 /// Parses a selection of frames: `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
-fn parse_positions(text: &str) -> Result<RulePositions, String> {
+fn parse_rule_positions(text: &str) -> Result<RulePositions, String> {
     let Some((kind, rest)) = text.split_once(':') else {
         return Ok(RulePositions::Random { millionths: parse_percent(text)? });
     };
@@ -366,7 +366,7 @@ fn parse_positions(text: &str) -> Result<RulePositions, String> {
             }
             Ok(RulePositions::Bursts { millionths: parse_percent(share)?, frames })
         }
-        "gilbert" => parse_gilbert(rest),
+        "gilbert" => parse_gilbert_elliott(rest),
         _ => Err(format!("`{kind}` is not a pattern; write 1%, every:100, burst:0.1%x5 or gilbert:1%/20%")),
     }
 }
@@ -392,7 +392,7 @@ fn format_positions(select: &RulePositions) -> String {
     }
 }
 
-fn parse_gilbert(text: &str) -> Result<RulePositions, String> {
+fn parse_gilbert_elliott(text: &str) -> Result<RulePositions, String> {
     let parts = text.split('/').map(parse_percent).collect::<Result<Vec<_>, _>>()?;
     let [into_bad, out_of_bad, ref rest @ ..] = parts[..] else {
         return Err(GILBERT_SYNTAX.into());

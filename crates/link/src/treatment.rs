@@ -27,11 +27,11 @@ pub trait FrameTreatment: Send {
     /// Takes a frame that arrived at this instant of the monotonic clock, and gives out frames that leave now, each with its due time.
     fn accept_frame(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64));
     /// Gives out the frames that are due by now.
-    fn release_due(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
+    fn release_due_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
     /// Due time of the next frame, if one is held.
-    fn next_due(&self) -> Option<u64>;
+    fn next_due_time(&self) -> Option<u64>;
     /// Gives out all frames that are still held.
-    fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64));
+    fn release_all_frames(&mut self, out: &mut dyn FnMut(&[u8], u64));
     /// Receives the lateness of all frames so far.
     fn record_lateness(&mut self, lateness: DepartureLateness);
     /// Returns two counts so far: frames dropped on purpose, and additional copies made.

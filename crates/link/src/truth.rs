@@ -97,12 +97,12 @@ impl KeyFrameTruth {
             altered: altered.count() as u64,
             ..ExpectedCounts::default()
         };
-        self.account_bursts(&unique, &mut accounts);
-        self.account_order(&mut accounts);
+        self.add_expected_loss_bursts(&unique, &mut accounts);
+        self.add_expected_reordering(&mut accounts);
         accounts
     }
 
-    fn account_bursts(&self, unique: &BTreeSet<u64>, accounts: &mut ExpectedCounts) {
+    fn add_expected_loss_bursts(&self, unique: &BTreeSet<u64>, accounts: &mut ExpectedCounts) {
         let mut run = 0;
         for position in 0..self.received {
             if unique.contains(&position) {
@@ -115,7 +115,7 @@ impl KeyFrameTruth {
         }
     }
 
-    fn account_order(&self, accounts: &mut ExpectedCounts) {
+    fn add_expected_reordering(&self, accounts: &mut ExpectedCounts) {
         let mut first_copies: Vec<u64> = Vec::new();
         let mut seen = BTreeSet::new();
         // Largest position so far, at each place: the list is sorted, so bisection finds the earliest larger one.

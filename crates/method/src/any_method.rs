@@ -3,11 +3,11 @@
 //! Options, results and reports are published JSON. Their names do not change within a schema version.
 
 use crate::bisection::{BisectionMethod, BisectionPlanError, BisectionResult};
-use crate::comparison::{Comparison, ComparisonOptions, ComparisonResult};
-use crate::convergence::{Convergence, ConvergenceOptions, ConvergenceResult};
-use crate::loss_share::{LossShare, LossShareOptions, LossShareResult};
+use crate::comparison::{ComparisonMethod, ComparisonOptions, ComparisonResult};
+use crate::convergence::{ConvergenceMethod, ConvergenceOptions, ConvergenceResult};
+use crate::loss_share::{LossShareMethod, LossShareOptions, LossShareResult};
 use crate::mlrsearch::{MlrOptionsError, MlrSearch};
-use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
+use crate::rfc2544::{Rfc2544Method, Rfc2544Options, Rfc2544Result};
 use crate::search_options::{
     BisectOptions, MlrsearchOptions, MlrsearchResult, judge_bisection, judge_mlrsearch,
 };
@@ -32,10 +32,10 @@ pub enum MethodOptions {
 /// A running method of any kind, for callers that get it from options.
 #[derive(Clone, Debug)]
 pub enum StartedMethod {
-    Rfc2544(Box<Rfc2544>),
-    Convergence(Convergence),
-    Compare(Comparison),
-    LossShare(LossShare),
+    Rfc2544(Box<Rfc2544Method>),
+    Convergence(ConvergenceMethod),
+    Compare(ComparisonMethod),
+    LossShare(LossShareMethod),
     Mlrsearch { search: Box<MlrSearch>, minimum: Option<Load> },
     Bisect { search: BisectionMethod, minimum: Option<Load> },
 }
@@ -131,10 +131,10 @@ impl MethodOptions {
     pub fn start_method(&self) -> Result<StartedMethod, MethodOptionsError> {
         self.check_options()?;
         Ok(match self.clone() {
-            Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544::new(*options))),
-            Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
-            Self::Compare(options) => StartedMethod::Compare(Comparison::new(options)),
-            Self::LossShare(options) => StartedMethod::LossShare(LossShare::new(options)),
+            Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544Method::new(*options))),
+            Self::Convergence(options) => StartedMethod::Convergence(ConvergenceMethod::new(options)),
+            Self::Compare(options) => StartedMethod::Compare(ComparisonMethod::new(options)),
+            Self::LossShare(options) => StartedMethod::LossShare(LossShareMethod::new(options)),
             Self::Mlrsearch(options) => StartedMethod::Mlrsearch {
                 search: Box::new(MlrSearch::new(options.search)?),
                 minimum: options.required_frames_per_second,

@@ -20,7 +20,7 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
     const NOTHING: Self;
 
     /// The value in the middle, rounded down.
-    fn middle_of(low: Self, high: Self) -> Self;
+    fn middle_between(low: Self, high: Self) -> Self;
 
     /// Returns `high - low`, or 0 if `low` is above `high`.
     fn distance_between(low: Self, high: Self) -> Self;
@@ -33,7 +33,7 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
 impl SearchedValue for f64 {
     const NOTHING: Self = 0.0;
 
-    fn middle_of(low: Self, high: Self) -> Self {
+    fn middle_between(low: Self, high: Self) -> Self {
         Self::midpoint(low, high)
     }
 
@@ -49,7 +49,7 @@ impl SearchedValue for f64 {
 impl SearchedValue for u64 {
     const NOTHING: Self = 0;
 
-    fn middle_of(low: Self, high: Self) -> Self {
+    fn middle_between(low: Self, high: Self) -> Self {
         low.midpoint(high)
     }
 
@@ -186,7 +186,7 @@ impl<V: SearchedValue> Bisection<V> {
         let low = self.bounds.lower.unwrap_or(self.options.min);
         // Trials between the ceiling and the failed value are useless, because the rig cannot send that much.
         let top = self.ceiling.filter(|ceiling| *ceiling < upper).unwrap_or(upper);
-        let middle = V::middle_of(low, top);
+        let middle = V::middle_between(low, top);
         let relative = top.scale_permille(self.options.relative_resolution_permille);
         // The ceiling may be below a load that passed earlier. The distance is then 0, and the search ends.
         let distance = V::distance_between(low, top);

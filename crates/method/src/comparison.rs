@@ -67,7 +67,7 @@ pub struct ComparedLoad {
 
 /// The running method `compare`: its options and the trials so far.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub struct ComparisonMethod {
     options: ComparisonOptions,
     /// Per pair: true if the second device is first.
     is_second_first: Vec<bool>,
@@ -83,10 +83,10 @@ struct TrialPlace {
     device: u8,
 }
 
-impl Comparison {
+impl ComparisonMethod {
     pub fn new(options: ComparisonOptions) -> Self {
         // The order depends only on the seed, so a resumed test orders the same trials.
-        let is_second_first = schedule::draw_orders(options.pairs, options.seed);
+        let is_second_first = schedule::draw_trial_orders(options.pairs, options.seed);
         Self { options, is_second_first, trials: Vec::new() }
     }
 
@@ -107,7 +107,7 @@ impl Comparison {
     }
 }
 
-impl TestMethod for Comparison {
+impl TestMethod for ComparisonMethod {
     fn next_trial_request(&self) -> Option<TrialRequest> {
         let place = self.locate_trial(self.trials.len())?;
         let load = self.options.loads[place.load];

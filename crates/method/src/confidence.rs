@@ -55,7 +55,7 @@ const MAX_ADVISED: u32 = 10_000;
 
 /// Number of values that are needed, with the mean and the spread of `sample`, until the confidence interval does not contain `value`.
 /// `None` if that takes more than 10 000, or if the interval does not contain it now.
-pub fn count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<u32> {
+pub fn sample_count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<u32> {
     mean_interval(sample).filter(|interval| interval.contains(value))?;
     let excludes = |count: u32| {
         let more = crate::SampleStatistics { count, ..*sample };
@@ -105,11 +105,15 @@ mod tests {
     #[test]
     fn advised_count_is_the_least_that_excludes_value() {
         let sample = SampleStatistics::from_values(&[1.0, 5.0, 2.0, 6.0, 1.5, 4.5]).unwrap();
-        let needed = count_to_exclude(&sample, 2.5).unwrap();
+        let needed = sample_count_to_exclude(&sample, 2.5).unwrap();
         let contains = |count| mean_interval(&SampleStatistics { count, ..sample }).unwrap().contains(2.5);
         assert!(contains(needed - 1) && !contains(needed), "{needed}");
-        assert_eq!(count_to_exclude(&sample, 100.0), None, "it is excluded already");
-        assert_eq!(count_to_exclude(&sample, sample.mean), None, "no number of values excludes the mean");
+        assert_eq!(sample_count_to_exclude(&sample, 100.0), None, "it is excluded already");
+        assert_eq!(
+            sample_count_to_exclude(&sample, sample.mean),
+            None,
+            "no number of values excludes the mean"
+        );
     }
 
     /// The probability that |t| is below `limit`, by Simpson's rule on the density without its constant.

@@ -119,14 +119,14 @@ pub struct StreamConvergence {
 
 /// The running method `convergence`: its options and the trials so far.
 #[derive(Clone, Debug)]
-pub struct Convergence {
+pub struct ConvergenceMethod {
     options: ConvergenceOptions,
     trials: Vec<ConvergenceTrial>,
     /// Number of times that the present repetition was repeated because its bounds did not decide the criterion.
     repeated: u32,
 }
 
-impl Convergence {
+impl ConvergenceMethod {
     pub const fn new(options: ConvergenceOptions) -> Self {
         Self { options, trials: Vec::new(), repeated: 0 }
     }
@@ -145,7 +145,7 @@ impl Convergence {
     }
 }
 
-impl Convergence {
+impl ConvergenceMethod {
     /// True if the limit lies between the lower and the upper bound that a trial measured.
     fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
         // Without a limit there is nothing to decide, so no repetition is made again.
@@ -166,7 +166,7 @@ impl ConvergenceTrial {
     }
 }
 
-impl TestMethod for Convergence {
+impl TestMethod for ConvergenceMethod {
     fn next_trial_request(&self) -> Option<TrialRequest> {
         let options = &self.options;
         let length = TrialLength::Time(options.trial_ns);

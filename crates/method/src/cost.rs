@@ -154,7 +154,7 @@ fn simulate_device(limit: f64) -> SimulatedDevice {
 mod tests {
     use super::*;
     use crate::convergence::ConvergenceOptions;
-    use crate::mlrsearch::{Goal, MlrOptions};
+    use crate::mlrsearch::{MlrOptions, SearchGoal};
     use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
     use crate::{Load, TrialWaits};
     use packetrig_units::{BitRate, FrameSize};
@@ -214,7 +214,7 @@ mod tests {
     fn highest_search_cost_exceeds_steady_device_cost() {
         let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
             search: MlrOptions {
-                goals: vec![Goal::NDR],
+                goals: vec![SearchGoal::NDR],
                 min: Load::new(1000.0),
                 max: Load::new(1e6),
                 size: None,
@@ -243,7 +243,7 @@ mod tests {
     fn remaining_cost_covers_unstable_device() {
         let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
             search: MlrOptions {
-                goals: vec![Goal::NDR],
+                goals: vec![SearchGoal::NDR],
                 min: Load::new(1000.0),
                 max: Load::new(20_000.0),
                 size: None,

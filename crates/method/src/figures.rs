@@ -38,7 +38,7 @@ fn build_reset_figure(reset: &ResetTime) -> ReportFigure {
     let [least, most] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64);
     // An outage without an end lasted at least this long, so its value is unknown.
     let value = Some(most).filter(|_| reset.is_back);
-    lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME_UNIT)
+    lower_is_better_figure("reset", reset.frame_size_bytes.to_string(), value, TIME_UNIT)
         .with_uncertainty(value.map(|most| most - least))
 }
 
@@ -47,15 +47,20 @@ fn list_size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
     let throughput = size.throughput.as_ref().map(|bounds| build_throughput_figure(bounds, subject.clone()));
     let latency = size.latency.as_ref().and_then(|part| part.measured_value()).map(|latency| {
         let bound = latency.bound_ns.map(|bound| bound.as_u64() as f64);
-        lower_is_better("latency-mean", subject.clone(), mean_value(latency.mean_latency_ns), TIME_UNIT)
-            .with_uncertainty(bound)
+        lower_is_better_figure(
+            "latency-mean",
+            subject.clone(),
+            mean_value(latency.mean_latency_ns),
+            TIME_UNIT,
+        )
+        .with_uncertainty(bound)
     });
     // The first point of the curve is at the maximum load.
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first());
     let loss = loss.map(|point| build_maximum_loss_figure(point, subject.clone()));
     let burst = size.back_to_back.as_ref().and_then(|part| part.measured_value()).map(|burst| {
         let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
-        higher_is_better("back-to-back", subject.clone(), mean_value(burst.burst_frames), "frames")
+        higher_is_better_figure("back-to-back", subject.clone(), mean_value(burst.burst_frames), "frames")
             .with_uncertainty(spread)
     });
     let recovery = size.recovery.as_ref().and_then(|part| part.measured_value());
@@ -68,13 +73,14 @@ fn build_maximum_loss_figure(point: &FrameLossPoint, subject: String) -> ReportF
     let doubt = point.most_loss_percent - point.least_loss_percent;
     // The loss may be the rig's, so that of the device is unknown.
     let value = Some(point.most_loss_percent).filter(|_| point.rig_fault.is_none());
-    lower_is_better("frame-loss-at-maximum", subject, value, "%").with_uncertainty(value.map(|_| doubt))
+    lower_is_better_figure("frame-loss-at-maximum", subject, value, "%")
+        .with_uncertainty(value.map(|_| doubt))
 }
 
 fn build_recovery_figure(recovery: &RecoveryBenchmark, subject: String) -> ReportFigure {
     // A trial without recovery has only a least time, so the mean has no upper bound.
-    let value = mean_value(recovery.recovery_ns).filter(|_| recovery.all_recovered());
-    lower_is_better("recovery", subject, value, TIME_UNIT)
+    let value = mean_value(recovery.recovery_ns).filter(|_| recovery.has_recovered_in_all_trials());
+    lower_is_better_figure("recovery", subject, value, TIME_UNIT)
 }
 
 fn build_throughput_figure(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
@@ -102,7 +108,7 @@ fn build_bounds_figure(
     let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
     // The true value is between the two bounds, so it may be this much above the value.
     let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
-    higher_is_better(name, subject, value, RATE_UNIT).with_uncertainty(doubt)
+    higher_is_better_figure(name, subject, value, RATE_UNIT).with_uncertainty(doubt)
 }
 
 fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
@@ -117,7 +123,7 @@ fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
-    let conditional = higher_is_better("conditional-throughput", subject, known, RATE_UNIT);
+    let conditional = higher_is_better_figure("conditional-throughput", subject, known, RATE_UNIT);
     vec![with_value_if(result.is_reached, bound), with_value_if(result.is_reached, conditional)]
 }
 
@@ -135,7 +141,7 @@ fn build_bisection_figure(result: &BisectionResult) -> ReportFigure {
 fn list_convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
     let spread = result.convergence_ns.map(|times| times.standard_deviation);
     vec![
-        lower_is_better("convergence", String::new(), mean_value(result.convergence_ns), TIME_UNIT)
+        lower_is_better_figure("convergence", String::new(), mean_value(result.convergence_ns), TIME_UNIT)
             .with_uncertainty(spread),
     ]
 }
@@ -164,13 +170,13 @@ fn list_loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
             // Half the width of the interval, in percent.
             let doubt = rate.confidence_95.map(|interval| (interval.high - interval.low) * 50.0);
             let subject = rate.frames_per_second.to_string();
-            lower_is_better("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
+            lower_is_better_figure("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
         })
         .collect();
     // If the lowest rate lost frames, the device carries no rate without loss, and 0 is a value.
     let highest = result.highest_lossless_frames_per_second.map_or(0.0, Load::frames_per_second);
     let known = Some(highest).filter(|_| result.is_highest_lossless_known());
-    figures.push(higher_is_better("highest-rate-without-loss", String::new(), known, RATE_UNIT));
+    figures.push(higher_is_better_figure("highest-rate-without-loss", String::new(), known, RATE_UNIT));
     figures
 }
 
@@ -178,11 +184,11 @@ fn mean_value(samples: Option<SampleStatistics>) -> Option<f64> {
     samples.map(|samples| samples.mean)
 }
 
-fn higher_is_better(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
+fn higher_is_better_figure(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Higher)
 }
 
-fn lower_is_better(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
+fn lower_is_better_figure(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A trial in the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JournalEntry {
+pub struct MethodJournalEntry {
     /// Number of the trial, from 1; repeated trials count.
     pub number: u32,
     /// Start time, nanoseconds since 1970 (UTC).
@@ -34,7 +34,7 @@ pub fn to_json_line(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// Reads a journal: its first line, and the trials.
-pub fn parse_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError> {
+pub fn parse_journal<H: DeserializeOwned>(text: &str) -> Result<MethodJournal<H>, JournalError> {
     let at = |index: usize| move |source| JournalError { line: index + 1, source };
     let mut lines = text.lines().enumerate();
     let first = lines.next().map_or("", |(_, line)| line);
@@ -50,7 +50,7 @@ pub fn parse_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, Jour
             Err(source) => return Err(at(index)(source)),
         }
     }
-    Ok(Journal { head, trials })
+    Ok(MethodJournal { head, trials })
 }
 
 fn is_last_line(text: &str, index: usize) -> bool {
@@ -59,10 +59,10 @@ fn is_last_line(text: &str, index: usize) -> bool {
 
 /// Content of a journal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Journal<H> {
+pub struct MethodJournal<H> {
     /// The first line: the options of the method.
     pub head: H,
-    pub trials: Vec<JournalEntry>,
+    pub trials: Vec<MethodJournalEntry>,
 }
 
 #[cfg(test)]
@@ -71,14 +71,14 @@ mod tests {
     use crate::{Load, TrialLength, TrialPurpose};
     use packetrig_units::Nanos;
 
-    fn entry(number: u32) -> JournalEntry {
+    fn entry(number: u32) -> MethodJournalEntry {
         let order = TrialRequest::with_constant_load(
             TrialPurpose::Search,
             None,
             Load::new(1000.5),
             TrialLength::Time(Nanos::from_secs(1)),
         );
-        JournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
+        MethodJournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         ]
         .concat();
         let read_back = parse_journal::<String>(&whole).unwrap();
-        assert_eq!(read_back, Journal { head: "head".to_owned(), trials: vec![entry(1), entry(2)] });
+        assert_eq!(read_back, MethodJournal { head: "head".to_owned(), trials: vec![entry(1), entry(2)] });
         let cut = &whole[..whole.len() - 10];
         assert_eq!(parse_journal::<String>(cut).unwrap().trials, [entry(1)]);
     }

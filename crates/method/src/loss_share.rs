@@ -80,7 +80,7 @@ pub struct RateLossShare {
 
 /// The running method `loss-share`: its options and the runs so far.
 #[derive(Clone, Debug)]
-pub struct LossShare {
+pub struct LossShareMethod {
     options: LossShareOptions,
     rates: Vec<RateLossShare>,
 }
@@ -126,7 +126,7 @@ impl LossShareResult {
     }
 }
 
-impl LossShare {
+impl LossShareMethod {
     pub fn new(options: LossShareOptions) -> Self {
         let rates = options.rates_frames_per_second.iter().map(|rate| RateLossShare::new(*rate)).collect();
         Self { options, rates }
@@ -209,7 +209,7 @@ impl LossShare {
     }
 }
 
-impl TestMethod for LossShare {
+impl TestMethod for LossShareMethod {
     fn next_trial_request(&self) -> Option<TrialRequest> {
         let rate = self.rates[self.next_rate()?].frames_per_second;
         let length = TrialLength::Frames(self.options.frames_per_run);

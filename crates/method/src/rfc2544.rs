@@ -30,7 +30,7 @@ pub use result::{
 
 /// The running method `rfc2544`: its present part and the parts after it.
 #[derive(Clone, Debug)]
-pub struct Rfc2544 {
+pub struct Rfc2544Method {
     options: Rfc2544Options,
     /// Parts after the present one.
     queue: VecDeque<PlannedPart>,
@@ -63,12 +63,12 @@ enum SizeTestProgress {
     Reset(reset::ResetTrial),
 }
 
-impl Rfc2544 {
+impl Rfc2544Method {
     pub fn new(options: Rfc2544Options) -> Self {
         let sizes =
             options.frame_sizes_bytes.iter().map(|size| SizeBenchmark::new(&options, *size)).collect();
         let result = Rfc2544Result { shortfalls: options.find_shortfalls(), sizes, reset: None };
-        let mut method = Self { queue: plan_parts(&options), part: None, result, options };
+        let mut method = Self { queue: plan_test_parts(&options), part: None, result, options };
         // Parts without trials are skipped at once, so that `next_trial_request` always returns a real trial.
         method.start_next_part();
         method
@@ -83,7 +83,7 @@ impl Rfc2544 {
     fn start_next_part(&mut self) {
         self.part = None;
         while let Some(planned) = self.queue.pop_front() {
-            let work = self.start_work(planned);
+            let work = self.start_size_test(planned);
             if let Some(work) = work {
                 // The outcome is stored before the first trial, so that a part without trials has a result,
                 // too.
@@ -97,7 +97,7 @@ impl Rfc2544 {
     }
 
     /// Starts a part. `None` if the test has no trials with this size; the reason is then in the result.
-    fn start_work(&mut self, planned: PlannedPart) -> Option<SizeTestProgress> {
+    fn start_size_test(&mut self, planned: PlannedPart) -> Option<SizeTestProgress> {
         let row = &mut self.result.sizes[planned.size];
         let options = &self.options;
         match planned.test {
@@ -149,7 +149,7 @@ fn store_skip_reason<P, T>(
     None
 }
 
-fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
+fn plan_test_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
     let sizes = options.frame_sizes_bytes.iter();
     let smallest = sizes.enumerate().min_by_key(|(_, size)| **size).map(|(index, _)| index);
     let mut parts = VecDeque::new();
@@ -164,7 +164,7 @@ fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
     parts
 }
 
-impl TestMethod for Rfc2544 {
+impl TestMethod for Rfc2544Method {
     fn next_trial_request(&self) -> Option<TrialRequest> {
         self.part.as_ref()?.work.next_trial_request()
     }
@@ -184,7 +184,7 @@ impl TestMethod for Rfc2544 {
             None => "RFC 2544: all tests are made".to_owned(),
             Some(part) => {
                 let size = self.result.sizes[part.size].frame_size_bytes;
-                let all = plan_parts(&self.options).len();
+                let all = plan_test_parts(&self.options).len();
                 // The present part is no longer in the queue, so it counts.
                 let done = all - self.queue.len();
                 format!("{size} {} (part {done} of {all})", part.work.describe_progress())

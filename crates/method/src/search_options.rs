@@ -72,13 +72,13 @@ pub(crate) fn judge_bisection(method: &BisectionMethod, least: Option<Load>) -> 
 }
 
 fn judge_loads(loads: &[SearchedLoad], least: Option<Load>) -> MethodJudgement {
-    let criteria = loads.iter().filter_map(|load| least.map(|least| load.judge_against(least)));
+    let criteria = loads.iter().filter_map(|load| least.map(|least| load.judge_against_minimum(least)));
     let unknown = loads.iter().filter_map(SearchedLoad::describe_unknown);
     MethodJudgement::new(criteria.collect(), unknown.collect())
 }
 
 impl SearchedLoad {
-    fn judge_against(&self, least: Load) -> JudgedCriterion {
+    fn judge_against_minimum(&self, least: Load) -> JudgedCriterion {
         let criterion = format!("{} of at least {least}", self.name);
         let carried = self.carried.unwrap_or(Load::ZERO);
         // A bound of the rig does not refute the load: the device may carry more.

@@ -89,7 +89,7 @@ impl SimulatedDevice {
         }
     }
 
-    fn send_first_load(&mut self, order: &TrialRequest) -> SentLoad {
+    fn send_first_load(&mut self, order: &TrialRequest) -> FirstLoadResult {
         let time = order.sending_time().saturating_sub(order.then.map_or(Nanos::ZERO, |step| step.time));
         let seconds = time.as_secs_f64();
         let intended_rate = order.load.frames_per_second();
@@ -119,7 +119,7 @@ impl SimulatedDevice {
             last_loss,
             ..simulated_stream(intended_rate)
         };
-        SentLoad { stream, unsent: intended - sent }
+        FirstLoadResult { stream, unsent: intended - sent }
     }
 
     /// Sends the lower load. After an overload the device forwards nothing for some time.
@@ -158,7 +158,7 @@ impl SimulatedDevice {
 }
 
 /// Result of the first load of a trial.
-struct SentLoad {
+struct FirstLoadResult {
     stream: StreamTrial,
     unsent: u64,
 }

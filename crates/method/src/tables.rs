@@ -2,7 +2,7 @@
 //!
 //! A cell is empty if its value does not exist. Numbers have a decimal point and no grouping.
 
-use crate::journal::JournalEntry;
+use crate::journal::MethodJournalEntry;
 use crate::{
     Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, RehearsedCost, TrialLength,
     TrialPurpose, TrialRequest,
@@ -75,7 +75,7 @@ impl ResultTable {
     }
 
     /// Returns `None` if the table has neither rows nor notes.
-    fn unless_empty(self) -> Option<Self> {
+    fn none_if_empty(self) -> Option<Self> {
         (!self.rows.is_empty() || !self.notes.is_empty()).then_some(self)
     }
 }
@@ -91,8 +91,8 @@ impl MethodReport {
             MethodResult::Mlrsearch(result) => searches::tabulate_mlrsearch(result),
             MethodResult::Bisect(result) => searches::tabulate_bisection(result),
         };
-        tables.extend(senders::tabulate_senders(self).unless_empty());
-        tables.extend(tabulate_judgement(&self.judgement).unless_empty());
+        tables.extend(senders::tabulate_senders(self).none_if_empty());
+        tables.extend(tabulate_judgement(&self.judgement).none_if_empty());
         tables
     }
 }
@@ -112,7 +112,7 @@ fn tabulate_judgement(judgement: &MethodJudgement) -> ResultTable {
 }
 
 /// Makes a row for every trial in the order in which it was made, repeated ones included.
-pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
+pub fn tabulate_trials(trials: &[MethodJournalEntry]) -> ResultTable {
     let mut table = ResultTable::new(
         "trials",
         "Trials",
@@ -182,8 +182,8 @@ fn format_length_cell(length: TrialLength) -> String {
     }
 }
 
-fn describe_trial(entry: &JournalEntry) -> Vec<String> {
-    let JournalEntry { order, result, .. } = entry;
+fn describe_trial(entry: &MethodJournalEntry) -> Vec<String> {
+    let MethodJournalEntry { order, result, .. } = entry;
     let lost = match (result.lost.least, result.lost.most) {
         (least, most) if least == most => most.to_string(),
         (least, most) => format!("{least} to {most}"),

@@ -113,9 +113,9 @@ struct DirectoryLock<'a> {
 }
 
 /// A public key that another machine sent: a point of P-256.
-struct CurvePoint(Vec<u8>);
+struct PeerPublicKey(Vec<u8>);
 
-impl PublicKeyData for CurvePoint {
+impl PublicKeyData for PeerPublicKey {
     fn der_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -137,11 +137,11 @@ fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn decode_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }
@@ -163,20 +163,20 @@ impl FleetAuthority {
     pub fn open_or_create(directory: &Path) -> Result<Self, Error> {
         let authority = Self { files: AuthorityFiles::open_directory(directory)?, lock: Mutex::default() };
         if !authority.files.has_file(SIGNING_KEY_FILE) || !authority.files.has_file(ACCOUNTS_KEY_FILE) {
-            authority.create_missing()?;
+            authority.create_missing_keys()?;
         }
         Ok(authority)
     }
 
     /// Creates the missing keys. If several processes find the directory incomplete, one of them creates the keys.
-    fn create_missing(&self) -> Result<(), Error> {
+    fn create_missing_keys(&self) -> Result<(), Error> {
         // The keys are checked again under the lock: another process may have created them meanwhile.
         let _lock = self.lock_directory()?;
         if !self.files.has_file(SIGNING_KEY_FILE) {
             self.create_keys()?;
         }
         if !self.files.has_file(ACCOUNTS_KEY_FILE) {
-            self.files.write_file(ACCOUNTS_KEY_FILE, &to_hex(&random_bytes::<32>()?))?;
+            self.files.write_file(ACCOUNTS_KEY_FILE, &encode_hex(&random_bytes::<32>()?))?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl FleetAuthority {
         let signing =
             signing.map_err(|_| Error::Certificate("the signing key cannot be generated".to_owned()))?;
         // This file is written last: `open_or_create` treats it as the sign that the authority is complete.
-        self.files.write_file(SIGNING_KEY_FILE, &to_hex(signing.as_ref()))
+        self.files.write_file(SIGNING_KEY_FILE, &encode_hex(signing.as_ref()))
     }
 
     fn lock_directory(&self) -> Result<DirectoryLock<'_>, Error> {
@@ -255,7 +255,7 @@ impl FleetAuthority {
 
     /// Reads the stored secret, from which the accounts of the message server are derived.
     fn server_accounts(&self) -> Result<ServerAccounts, Error> {
-        let secret = from_hex(self.files.read_file(ACCOUNTS_KEY_FILE)?.trim());
+        let secret = decode_hex(self.files.read_file(ACCOUNTS_KEY_FILE)?.trim());
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS_KEY_FILE.to_owned()))?))
     }
 
@@ -290,7 +290,7 @@ impl FleetAuthority {
     }
 
     fn signing_key(&self) -> Result<Vec<u8>, Error> {
-        from_hex(self.files.read_file(SIGNING_KEY_FILE)?.trim())
+        decode_hex(self.files.read_file(SIGNING_KEY_FILE)?.trim())
             .ok_or_else(|| Error::Damaged(SIGNING_KEY_FILE.to_owned()))
     }
 
@@ -323,7 +323,7 @@ impl FleetAuthority {
     }
 
     /// The admitted nodes with their generations, for the broker.
-    pub fn admitted(&self) -> Result<Vec<AdmittedNode>, Error> {
+    pub fn list_admitted_nodes(&self) -> Result<Vec<AdmittedNode>, Error> {
         let admitted_nodes =
             self.node_names()?.into_iter().filter_map(|name| self.admitted_node(&name).transpose());
         admitted_nodes.collect()

@@ -66,7 +66,7 @@ pub enum Error {
     NotReady(String),
 }
 
-pub(crate) fn world_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn server_io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |source| Error::World { what, source }
 }
@@ -101,7 +101,7 @@ pub struct MessageServer {
 
 impl MessageServer {
     /// Prepares and starts the server with all capabilities of this process, and waits until it is ready.
-    pub fn start_and_wait(setup: BrokerSetup) -> Result<Self, Error> {
+    pub fn start_server_and_wait(setup: BrokerSetup) -> Result<Self, Error> {
         let most =
             ProcessCapabilities::read_permitted().map_err(|error| Error::NotReady(error.to_string()))?;
         Self::start_isolated(ServerIsolation::prepare(&setup, most)?, setup)
@@ -141,7 +141,7 @@ impl MessageServer {
         let keeper = isolation.run_as_server(move || {
             let thread = std::thread::Builder::new().name("broker".to_owned());
             let started = thread.spawn(move || keeper.run_until_ended(&ready));
-            started.map_err(world_error("cannot start a thread for the server"))
+            started.map_err(server_io_error("cannot start a thread for the server"))
         })?;
         let broker = Self { setup, isolation, orders, keeper: Some(keeper), notes };
         let started = is_ready.recv().map_err(|_| keeper_ended_error())?;
@@ -164,7 +164,7 @@ impl MessageServer {
     }
 
     /// Number of times that the server was started.
-    pub fn start_count(&self) -> u64 {
+    pub fn server_start_count(&self) -> u64 {
         lock_notes(&self.notes).starts
     }
 
@@ -175,7 +175,7 @@ impl MessageServer {
 
     /// Lets one more node connect. The server reads the node's account when it connects; nothing else is touched.
     pub fn admit_node(&self, node: &AdmittedNode) -> Result<(), Error> {
-        self.isolation.run_as_server(|| accounts::add_account(&self.setup, node))
+        self.isolation.run_as_server(|| accounts::add_node_account(&self.setup, node))
     }
 
     /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All other nodes
@@ -196,7 +196,7 @@ impl MessageServer {
     /// Restarts the server. Confirmed data stays, and clients reconnect by themselves.
     pub fn restart_server(&self) {
         // The send fails only if the keeper thread has ended: then there is no server to restart.
-        ignore_closed(self.orders.send(KeeperOrder::Restart));
+        ignore_closed_channel(self.orders.send(KeeperOrder::Restart));
     }
 
     /// Makes the server read its configuration and its certificate again, and waits until it confirms that
@@ -225,7 +225,7 @@ impl MessageServer {
 impl Drop for MessageServer {
     fn drop(&mut self) {
         // The send fails only if the keeper thread has ended already.
-        ignore_closed(self.orders.send(KeeperOrder::End));
+        ignore_closed_channel(self.orders.send(KeeperOrder::End));
         if let Some(keeper) = self.keeper.take() {
             // `join` fails only if the thread has panicked, and the panic was printed then.
             drop(keeper.join());
@@ -238,7 +238,7 @@ fn keeper_ended_error() -> Error {
 }
 
 /// Ignores a closed channel: if its receiver is gone, nobody waits for the value.
-fn ignore_closed<T>(sent: Result<(), SendError<T>>) {
+fn ignore_closed_channel<T>(sent: Result<(), SendError<T>>) {
     drop(sent);
 }
 
@@ -254,7 +254,7 @@ fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Resu
         // The server is not running yet, so files of removed accounts can be deleted directly.
         let left = accounts::write_missing_accounts(setup, &setup.nodes)?;
         accounts::delete_account_files(setup, &left)?;
-        private_files::write_file(&file, text).map_err(world_error(file.display().to_string()))
+        private_files::write_file(&file, text).map_err(server_io_error(file.display().to_string()))
     })
 }
 
@@ -268,7 +268,7 @@ fn copy_certificates(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result
         (&security.key, copies.key),
         (&security.authority, copies.authority),
     ] {
-        files.push((to, std::fs::read(from).map_err(world_error(from.display().to_string()))?));
+        files.push((to, std::fs::read(from).map_err(server_io_error(from.display().to_string()))?));
     }
     isolation.run_as_server(|| write_copies(&files))
 }
@@ -314,6 +314,6 @@ fn configuration_file(directory: &Path) -> PathBuf {
 /// Returns the setup with a port that is free now. The server cannot choose it, because restarts must use the same port.
 fn with_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
     let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
-    let listen = free.map_err(world_error(format!("no port is free at {}", setup.listen)))?;
+    let listen = free.map_err(server_io_error(format!("no port is free at {}", setup.listen)))?;
     Ok(BrokerSetup { listen, ..setup.clone() })
 }

@@ -51,7 +51,8 @@ impl CaptureConnection {
         name: NodeName,
         subject_heard: String,
     ) -> Result<Self, Error> {
-        let opened = runtime.wait_for(CONNECT_TIMEOUT, connect_and_subscribe(access, name, subject_heard));
+        let opened =
+            runtime.run_with_timeout(CONNECT_TIMEOUT, connect_and_subscribe(access, name, subject_heard));
         let CaptureSubscription { client, incoming } =
             opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         Ok(Self { runtime, client, incoming: Arc::new(Mutex::new(incoming)) })
@@ -60,7 +61,7 @@ impl CaptureConnection {
     fn next_message(&self, until: u64) -> Option<Message> {
         let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
         let incoming = Arc::clone(&self.incoming);
-        self.runtime.wait_for(left, async move { incoming.lock().await.next().await })?
+        self.runtime.run_with_timeout(left, async move { incoming.lock().await.next().await })?
     }
 
     /// Returns when the message is written to the socket, so that no queue grows.
@@ -77,7 +78,7 @@ impl CaptureConnection {
             headers.insert(SEAL_HEADER, seal);
         }
         let client = self.client.clone();
-        let sent = self.runtime.wait_for(SEND_TIMEOUT, async move {
+        let sent = self.runtime.run_with_timeout(SEND_TIMEOUT, async move {
             client
                 .publish_with_headers(at, headers, Bytes::from(bytes))
                 .await
@@ -149,10 +150,10 @@ impl NatsCaptureQuestions {
             return None;
         }
         let question: CaptureQuestion = serde_json::from_str(about).ok()?;
-        self.is_new(&question).then_some(question)
+        self.is_new_question(&question).then_some(question)
     }
 
-    fn is_new(&mut self, question: &CaptureQuestion) -> bool {
+    fn is_new_question(&mut self, question: &CaptureQuestion) -> bool {
         if let Some((_, last)) = self.askers.iter_mut().find(|(asker, _)| *asker == question.asker) {
             // A recorded question that is sent again has an old number, so it is refused.
             let is_new = question.number > *last;

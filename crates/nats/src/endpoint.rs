@@ -87,7 +87,7 @@ impl ConnectionWatch {
 }
 
 /// State of an endpoint that has joined the fabric.
-struct StartedListener {
+struct JoinedEndpoint {
     listener: EndpointListener,
     tasks: ListeningTasks,
 }
@@ -118,13 +118,13 @@ impl NatsEndpoint {
         };
         let heard = AcceptedNodes::for_endpoint(&name);
         let fed = feeds.clone();
-        let joined = runtime.wait_for(SUBSCRIPTION_TIMEOUT * 4, async move {
+        let joined = runtime.run_with_timeout(SUBSCRIPTION_TIMEOUT * 4, async move {
             let own = open_connections(access, name, incarnation).await?;
             let listener = EndpointListener { own, gate, heard, nodes_to_call: nodes_to_call_in };
             let tasks = ListeningTasks::start_listening(&listener, &fed).await?;
-            Ok(StartedListener { listener, tasks })
+            Ok(JoinedEndpoint { listener, tasks })
         });
-        let StartedListener { listener, tasks } =
+        let JoinedEndpoint { listener, tasks } =
             joined.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         let own = listener.own.clone();
         let queue = RenewalQueue { renewals: renewals_in, quota: renewal_quota.clone() };
@@ -321,6 +321,6 @@ impl Drop for NatsEndpoint {
         self.own.left.store(true, Ordering::Release);
         let client = self.own.client.clone();
         // Sends the messages that were posted last. If the server is down, they are lost.
-        drop(self.runtime.wait_for(SEND_QUEUE_TIMEOUT, async move { client.flush().await }));
+        drop(self.runtime.run_with_timeout(SEND_QUEUE_TIMEOUT, async move { client.flush().await }));
     }
 }

@@ -128,7 +128,7 @@ impl FromStr for JoinLine {
 
 /// The fingerprint of a certificate.
 pub(crate) fn certificate_fingerprint(certificate: &CertificateDer<'_>) -> String {
-    authority::to_hex(&Sha256::digest(certificate.as_ref()))
+    authority::encode_hex(&Sha256::digest(certificate.as_ref()))
 }
 
 /// The question of a node.
@@ -154,7 +154,7 @@ impl EnrolQuestion {
     fn signed_payload(&self, connection: &ConnectionSecret) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
         let Self { name, secret, user_key, .. } = self;
-        let connection = authority::to_hex(connection);
+        let connection = authority::encode_hex(connection);
         format!("packetrig {purpose} 2\0{name}\0{secret}\0{user_key}\0{connection}").into_bytes()
     }
 }

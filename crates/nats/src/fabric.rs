@@ -75,7 +75,7 @@ impl Fabric for NatsFabric {
     }
 
     fn open_records(&self) -> Result<NatsRecords, Error> {
-        NatsRecords::open_bucket(self.runtime.clone(), self.access.clone())
+        NatsRecords::open_record_bucket(self.runtime.clone(), self.access.clone())
     }
 
     fn open_outlet(&self, node: &NodeName) -> Result<NatsOutgoing, Error> {

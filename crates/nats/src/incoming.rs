@@ -123,8 +123,8 @@ impl NatsIncoming {
             connection.create_stream().await?;
             Ok(connection)
         };
-        let opened =
-            runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
+        let opened = runtime
+            .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
         let connection = opened.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         // The channel is bounded, so that the tasks fetch no more than this reader takes.
@@ -155,7 +155,7 @@ impl NatsIncoming {
         }
         let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
         let arrived = Arc::clone(&self.arrived);
-        self.runtime.wait_for(left, async move { arrived.lock().await.recv().await })?
+        self.runtime.run_with_timeout(left, async move { arrived.lock().await.recv().await })?
     }
 
     fn run_request<T: Send + 'static>(
@@ -164,7 +164,9 @@ impl NatsIncoming {
     ) -> Result<T, Error> {
         let troubles = self.troubles_of_connection.clone();
         let asking = async move { troubles.run_until_lost(what).await };
-        self.runtime.wait_for(self.timeout, asking).unwrap_or_else(|| Err(unanswered_error("results")))
+        self.runtime
+            .run_with_timeout(self.timeout, asking)
+            .unwrap_or_else(|| Err(unanswered_error("results")))
     }
 }
 
@@ -218,7 +220,7 @@ impl ReaderConnection {
     }
 
     /// Removes these readers: the deliveries that they had not confirmed become available at once.
-    async fn take_over(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
+    async fn take_over_run(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
         let stream = self.get_or_create_stream().await?;
         let readers = self.readers_by_run(&stream).await?.remove(run).unwrap_or_default();
         for reader in readers.intersection(instead_of) {
@@ -253,7 +255,7 @@ impl ResultInlet for NatsIncoming {
         let run_word = word.clone();
         let others = instead_of.clone();
         // The consumer of an earlier reader must go first: a work queue allows one consumer for a subject.
-        self.run_request(async move { connection.take_over(&run_word, &others).await })?;
+        self.run_request(async move { connection.take_over_run(&run_word, &others).await })?;
         let task = Arc::clone(&self.connection).read_until_stopped(
             word.clone(),
             self.arrivals.clone(),
@@ -273,8 +275,9 @@ impl ResultInlet for NatsIncoming {
         let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader removes it.
         drop(
-            self.runtime
-                .wait_for(ATTEMPT_TIMEOUT, async move { connection.delete_own_consumer(&word).await }),
+            self.runtime.run_with_timeout(ATTEMPT_TIMEOUT, async move {
+                connection.delete_own_consumer(&word).await
+            }),
         );
     }
 
@@ -334,7 +337,7 @@ impl ResultInlet for NatsIncoming {
                 }
             };
             let answering = async move { acker.ack_with(answer).await };
-            drop(self.runtime.wait_for(ATTEMPT_TIMEOUT, answering));
+            drop(self.runtime.run_with_timeout(ATTEMPT_TIMEOUT, answering));
         }
         None
     }
@@ -343,16 +346,16 @@ impl ResultInlet for NatsIncoming {
         let confirming = confirm_delivery(self.connection.client.clone(), token);
         // Longer than the timeout inside, because that one returns a more precise error.
         self.runtime
-            .wait_for(3 * ATTEMPT_TIMEOUT, confirming)
+            .run_with_timeout(3 * ATTEMPT_TIMEOUT, confirming)
             .unwrap_or_else(|| Err(unanswered_error("a confirmation")))
     }
 
-    fn confirm_all(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
+    fn confirm_segments(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
         let client = self.connection.client.clone();
         let count = tokens.len();
         let confirming =
             join_all(tokens.into_iter().map(move |token| confirm_delivery(client.clone(), token)));
-        let confirmed = self.runtime.wait_for(3 * ATTEMPT_TIMEOUT, confirming);
+        let confirmed = self.runtime.run_with_timeout(3 * ATTEMPT_TIMEOUT, confirming);
         confirmed.unwrap_or_else(|| vec![Err(unanswered_error("a confirmation")); count])
     }
 
@@ -379,7 +382,7 @@ impl Drop for NatsIncoming {
         let leaving =
             async move { join_all(reading.keys().map(|run| connection.delete_own_consumer(run))).await };
         // If a consumer cannot be removed, the next reader removes it.
-        drop(self.runtime.wait_for(ATTEMPT_TIMEOUT, leaving));
+        drop(self.runtime.run_with_timeout(ATTEMPT_TIMEOUT, leaving));
     }
 }
 

@@ -45,7 +45,7 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
         return Err("the hello is too long".to_owned());
     }
     if bytes.starts_with(&ZSTD_MAGIC) {
-        return packed::unpack_within(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
+        return packed::unpack_value_within(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
     }
     decode_message(bytes)
 }

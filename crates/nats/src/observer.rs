@@ -65,7 +65,7 @@ impl FleetObserver {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
         // The observer sends nothing, so nodes seal their hellos for some controller: any session is accepted.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
-        let opened = runtime.wait_for(CONNECT_TIMEOUT.to_std(), subscribe_to_hellos(access));
+        let opened = runtime.run_with_timeout(CONNECT_TIMEOUT.to_std(), subscribe_to_hellos(access));
         let subscription = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         let (mailbox, own_gate) = (HelloMailbox::default(), gate.clone());
         let filled = mailbox.clone();
@@ -75,7 +75,7 @@ impl FleetObserver {
                 // The seal is checked only when a hello is read: many are
                 // replaced by the next one before that.
                 if own_gate.check_hello_limits(&message).is_ok() {
-                    filled.put_hello(&message, MonoTime::from_nanos(monotonic_ns()));
+                    filled.store_hello(&message, MonoTime::from_nanos(monotonic_ns()));
                 }
             }
         });
@@ -89,7 +89,7 @@ impl FleetObserver {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
-            let WaitingHello { at, message } = self.mailbox.take_oldest(left)?;
+            let WaitingHello { at, message } = self.mailbox.take_oldest_hello(left)?;
             // A forged hello is skipped, and the wait continues for the remaining time.
             if self.gate.check_seal(&message).is_err() {
                 continue;

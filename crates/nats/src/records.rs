@@ -34,7 +34,7 @@ fn unanswered_error(error: impl std::fmt::Display) -> Error {
 }
 
 impl NatsRecords {
-    pub(crate) fn open_bucket(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
+    pub(crate) fn open_record_bucket(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let troubles = ConnectionFailures::default();
         let timeout = access.timeout;
         let seen = troubles.clone();
@@ -62,8 +62,8 @@ impl NatsRecords {
             }
         };
         let refusing = troubles.clone();
-        let store =
-            runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
+        let store = runtime
+            .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let store = store.ok_or_else(|| unanswered_error("cannot open the records")).flatten();
         let store = store.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         Ok(Self { runtime, timeout, store, troubles })
@@ -78,7 +78,10 @@ impl NatsRecords {
         // A refused request gets no answer, and neither does a request on a lost connection. Without these
         // two checks it would wait for the whole timeout.
         let asking = async move { troubles.run_until_refused(troubles.run_until_lost(work)).await };
-        let done = self.runtime.wait_for(self.timeout, asking).ok_or_else(|| unanswered_error("the records"));
+        let done = self
+            .runtime
+            .run_with_timeout(self.timeout, asking)
+            .ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.take_first_refusal().unwrap_or(error),
             other => other,

@@ -63,7 +63,7 @@ impl NatsOutgoing {
         let timeout = access.timeout;
         let keys = access.keys.clone();
         let troubles = ConnectionFailures::default();
-        let opened = runtime.wait_for(timeout, open_client(access, name, troubles.clone()));
+        let opened = runtime.run_with_timeout(timeout, open_client(access, name, troubles.clone()));
         let client = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         Ok(Self { runtime, client, timeout, troubles, keys })
     }
@@ -105,7 +105,7 @@ impl ResultOutlet for NatsOutgoing {
             }
         };
         // The last attempt may begin just before the deadline.
-        let appended = self.runtime.wait_for(self.timeout + 2 * ATTEMPT_TIMEOUT, appending);
+        let appended = self.runtime.run_with_timeout(self.timeout + 2 * ATTEMPT_TIMEOUT, appending);
         appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
 }

@@ -25,7 +25,7 @@ impl SharedRuntime {
     }
 
     /// Runs `work` in the runtime and waits for it. `None` if it is not finished in time; then it is cancelled.
-    pub(crate) fn wait_for<T: Send + 'static>(
+    pub(crate) fn run_with_timeout<T: Send + 'static>(
         &self,
         within: Duration,
         work: impl Future<Output = T> + Send + 'static,

@@ -210,8 +210,8 @@ impl LetterChecker {
         if to_all && !matches!(body, MessageBody::RollCall(_)) {
             return Err("only a roll call may be sent to all nodes");
         }
-        let seal =
-            WrittenSeal::parse_seal(seal.ok_or("the seal is missing")?).ok_or("the seal cannot be parsed")?;
+        let seal = WrittenSeal::parse_written_seal(seal.ok_or("the seal is missing")?)
+            .ok_or("the seal cannot be parsed")?;
         let WrittenSeal { session, number, .. } = seal;
         let incarnation = if to_all { 0 } else { self.incarnation };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
@@ -253,7 +253,7 @@ struct WrittenSeal<'a> {
 }
 
 impl<'a> WrittenSeal<'a> {
-    fn parse_seal(text: &'a str) -> Option<Self> {
+    fn parse_written_seal(text: &'a str) -> Option<Self> {
         let mut words = text.splitn(4, '.');
         Some(Self {
             kind: words.next()?,

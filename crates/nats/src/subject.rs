@@ -65,7 +65,7 @@ pub fn inbox_prefix(name: &str) -> String {
 }
 
 /// Subject at which a node sends `body` to the controller.
-pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
+pub(crate) fn subject_to_controller(from: &str, body: &MessageBody) -> String {
     match body {
         MessageBody::Telemetry(head, _) => format!("tm.{}.{from}", to_subject_word(&head.run.0)),
         MessageBody::Hello(_) => format!("hb.{from}"),

@@ -72,5 +72,5 @@ impl KeyPair {
 
 /// True if this is the text of a public key of that kind.
 pub fn is_public_key(text: &str, kind: KeyPairType) -> bool {
-    text::read_public(text).is_ok_and(|prefix| prefix == kind as u8)
+    text::parse_public_key_kind(text).is_ok_and(|prefix| prefix == kind as u8)
 }

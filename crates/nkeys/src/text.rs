@@ -24,7 +24,7 @@ impl KeyText<'_> {
 }
 
 /// Reads the kind of a public key; checks that the text has the length of a key.
-pub(crate) fn read_public(text: &str) -> Result<u8, Error> {
+pub(crate) fn parse_public_key_kind(text: &str) -> Result<u8, Error> {
     match decode_text(text)?[..] {
         [prefix, ref key @ ..] if key.len() == KEY_BYTES => Ok(prefix),
         _ => Err(Error::Text),

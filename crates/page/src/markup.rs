@@ -60,7 +60,7 @@ impl Markup {
     }
 
     /// Adds an element with the content that `fill` adds.
-    pub fn element_with(
+    pub fn add_element_with(
         &mut self,
         tag: &'static str,
         attributes: Attributes<'_>,
@@ -72,7 +72,7 @@ impl Markup {
     }
 
     /// Adds text of the program itself without escaping: styles and scripts.
-    pub fn add_own_text(&mut self, text: &'static str) -> &mut Self {
+    pub fn add_unescaped_text(&mut self, text: &'static str) -> &mut Self {
         self.0.push_str(text);
         self
     }

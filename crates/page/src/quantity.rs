@@ -2,7 +2,7 @@
 
 use packetrig_units::Nanos;
 pub use packetrig_units::number::format_decimals;
-use packetrig_units::number::{NumberFormat, trim_zeros};
+use packetrig_units::number::{NumberFormat, trim_trailing_zeros};
 
 /// Narrow space that does not break: between groups of digits, and between a number and its unit.
 const THIN_SPACE: char = '\u{202f}';
@@ -68,7 +68,7 @@ pub fn frame_rate(milli: u64) -> String {
         return format!("{whole} frames/s");
     }
     let number = format!("{whole}.{fraction:03}");
-    format!("{} frames/s", trim_zeros(&number))
+    format!("{} frames/s", trim_trailing_zeros(&number))
 }
 
 /// A value with the prefix that leaves at most three digits before the point.

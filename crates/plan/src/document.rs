@@ -16,7 +16,7 @@ use std::collections::HashMap;
 pub const MAX_BYTES: usize = 32 << 20;
 // A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
 const MAX_NODES: usize = 4_000_000;
-// `NodeBuilder::read_node` calls itself for each level: deep nesting would overflow the stack.
+// `NodeBuilder::read_document_node` calls itself for each level: deep nesting would overflow the stack.
 const MAX_DOCUMENT_DEPTH: usize = 64;
 
 /// The position of a node in the text.
@@ -166,13 +166,13 @@ impl<'a> NodeBuilder<'a> {
                         .refuse_document("the file holds a second document; a plan is one document")
                         .into());
                 }
-                event => root = Some(self.read_node(PlacedEvent { event, place }, 0)?),
+                event => root = Some(self.read_document_node(PlacedEvent { event, place }, 0)?),
             }
         }
         root.ok_or_else(|| Box::new(PlanProblem::error("", "the document is empty")))
     }
 
-    fn read_node(
+    fn read_document_node(
         &mut self,
         PlacedEvent { event, place }: PlacedEvent<'a>,
         depth: usize,
@@ -243,7 +243,7 @@ impl<'a> NodeBuilder<'a> {
                 PlacedEvent { event: Event::SequenceEnd, .. } => {
                     return Ok(DocumentValue::List(items.into()));
                 }
-                event => items.push(self.read_node(event, depth + 1)?),
+                event => items.push(self.read_document_node(event, depth + 1)?),
             }
         }
     }
@@ -258,11 +258,11 @@ impl<'a> NodeBuilder<'a> {
                 _ => return Err(place.refuse_document("a key must be a plain word").into()),
             };
             let event = self.next_event()?;
-            let node = self.read_node(event, depth + 1)?;
+            let node = self.read_document_node(event, depth + 1)?;
             members.push(DocumentMember { name, place, node });
         }
         // Parsers disagree about which of two values counts, so neither is used.
-        if let Some(DocumentMember { name, place, .. }) = find_repeated(&members) {
+        if let Some(DocumentMember { name, place, .. }) = find_repeated_member(&members) {
             return Err(place.refuse_document(format!("key `{name}` is given twice")).into());
         }
         Ok(DocumentValue::Object(members.into()))
@@ -270,7 +270,7 @@ impl<'a> NodeBuilder<'a> {
 }
 
 /// Finds a member with a name that occurs earlier in the same object.
-fn find_repeated<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
+fn find_repeated_member<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
     // The places are sorted by name: a set of names would take more memory than the members.
     let mut order: Vec<u32> = (0..).take(members.len()).collect();
     let member = |place: u32| &members[place as usize];

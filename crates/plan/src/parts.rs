@@ -40,7 +40,7 @@ impl PlanParts {
         let members = as_members(&root)?;
         let ports = list_items(members, "ports");
         let numbers =
-            ports.iter().enumerate().filter_map(|(number, port)| Some((object_name(port)?, number)));
+            ports.iter().enumerate().filter_map(|(number, port)| Some((name_member_of(port)?, number)));
         let numbers: HashMap<String, usize> = numbers.collect();
         let flows = list_items(members, "flows").iter().map(|flow| FlowText::from_node(flow, &numbers));
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
@@ -63,7 +63,7 @@ impl PlanParts {
     }
 
     /// The part for a node that has the ports with these numbers.
-    pub fn part_for_ports(&self, own: &[usize]) -> PlanPart {
+    pub fn plan_part_for_ports(&self, own: &[usize]) -> PlanPart {
         let flows: BTreeSet<usize> =
             own.iter().filter_map(|port| self.flows_at.get(*port)).flatten().copied().collect();
         let mut ports: BTreeSet<usize> =
@@ -75,24 +75,24 @@ impl PlanParts {
         let mut next = 0;
         for port in &ports {
             // The set is sorted, so the difference is the number of ports that are left out.
-            write_gap(&mut text, *port - next, None);
+            write_flow_gap(&mut text, *port - next, None);
             text.push_str(&self.ports[*port]);
             text.push(',');
             next = port + 1;
         }
-        write_gap(&mut text, self.ports.len() - next, None);
+        write_flow_gap(&mut text, self.ports.len() - next, None);
         close_bracket(&mut text, ']');
         text.push_str(",\"flows\":[");
         next = 0;
         for flow in &flows {
             // A placeholder uses the sending port of its first flow. That port is on another node, so this
             // node sends nothing.
-            write_gap(&mut text, *flow - next, self.flows.get(next));
+            write_flow_gap(&mut text, *flow - next, self.flows.get(next));
             text.push_str(&self.flows[*flow].text);
             text.push(',');
             next = flow + 1;
         }
-        write_gap(&mut text, self.flows.len() - next, self.flows.get(next));
+        write_flow_gap(&mut text, self.flows.len() - next, self.flows.get(next));
         close_bracket(&mut text, ']');
         text.push('}');
         PlanPart { document: text, ports }
@@ -109,7 +109,7 @@ pub struct PlanPart {
 }
 
 /// Writes a placeholder for `count` ports or flows of other nodes; for flows, with the sending port of the first one.
-fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
+fn write_flow_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
     if count == 0 {
         return;
     }
@@ -147,7 +147,7 @@ fn collect_ports(value: &DocumentNode<'_>, ports: &HashMap<String, usize>, found
     }
 }
 
-fn object_name(item: &DocumentNode<'_>) -> Option<String> {
+fn name_member_of(item: &DocumentNode<'_>) -> Option<String> {
     document::find_member(as_members(item)?, "name").and_then(scalar_text)
 }
 
@@ -301,7 +301,7 @@ mod tests {
     fn plan_part_keeps_own_ports_and_numbering() {
         let document = mesh(40);
         let whole = read(&document);
-        let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[7]);
+        let part = PlanParts::from_document(&document).unwrap().plan_part_for_ports(&[7]);
         assert_eq!(part.ports, BTreeSet::from([6, 7, 8]), "its own, and both it speaks with");
         let own = read_part(&part.document);
         assert_eq!((own.ports.len(), own.streams.len()), (40, 40));
@@ -324,11 +324,11 @@ mod tests {
     #[test]
     fn plan_part_length_ignores_fleet_size() {
         let length = |nodes: usize| {
-            PlanParts::from_document(&mesh(nodes)).unwrap().part_for_ports(&[7]).document.len()
+            PlanParts::from_document(&mesh(nodes)).unwrap().plan_part_for_ports(&[7]).document.len()
         };
         assert!(length(1000) < length(40) + 40, "{} and {}", length(1000), length(40));
         assert_eq!(
-            read_part(&PlanParts::from_document(&mesh(400)).unwrap().part_for_ports(&[]).document)
+            read_part(&PlanParts::from_document(&mesh(400)).unwrap().plan_part_for_ports(&[]).document)
                 .streams
                 .len(),
             400
@@ -339,7 +339,7 @@ mod tests {
     fn capture_ports_are_in_every_plan_part() {
         let captures = "captures: [{name: c, port_names: ['p \"3\"'], format: pcapng}]\n";
         let document = format!("{captures}{}", mesh(40));
-        let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[20]);
+        let part = PlanParts::from_document(&document).unwrap().plan_part_for_ports(&[20]);
         assert_eq!(part.ports, BTreeSet::from([3, 19, 20, 21]));
         assert_eq!(read_part(&part.document).captures[0].ports, [3]);
     }
@@ -355,14 +355,14 @@ mod tests {
             list(&port),
             list(&address)
         );
-        let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[7]);
+        let part = PlanParts::from_document(&document).unwrap().plan_part_for_ports(&[7]);
         let (whole, own) = (read(&document).probes, read_part(&part.document).probes);
         assert!(whole.is_some() && whole == own);
     }
 
     #[test]
     fn plan_part_is_refused_unless_expected_and_valid() {
-        let part = PlanParts::from_document(&mesh(40)).unwrap().part_for_ports(&[7]).document;
+        let part = PlanParts::from_document(&mesh(40)).unwrap().plan_part_for_ports(&[7]).document;
         assert!(Plan::from_text_with(&part, PlanParseOptions { seed: 7, fleet: true, part: false }).is_err());
         for bad in [
             r#"{"ports":[{"x_elsewhere":0}]}"#,

@@ -51,7 +51,7 @@ impl PlannedMethod {
 
 /// Destination of the probes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProbeEnd {
+pub enum ProbeLineDestination {
     /// A port of the plan.
     Port(usize),
     /// A host that belongs to no node. The UDP port is used only by methods that need one.
@@ -63,7 +63,7 @@ pub enum ProbeEnd {
 pub struct PlannedProbeLine {
     /// Index of the sending port.
     pub from: usize,
-    pub to: ProbeEnd,
+    pub to: ProbeLineDestination,
     /// Its position among the lines of its port, or among all lines if each is alone.
     pub turn: u32,
 }
@@ -100,8 +100,8 @@ impl ProbePlan {
     /// The target of a line; `None` if it is a port without an address.
     pub fn target_address(&self, line: &PlannedProbeLine) -> Option<SocketAddr> {
         match line.to {
-            ProbeEnd::Host(target) => Some(target),
-            ProbeEnd::Port(port) => {
+            ProbeLineDestination::Host(target) => Some(target),
+            ProbeLineDestination::Port(port) => {
                 self.addresses.get(&port).map(|address| SocketAddr::new(*address, self.port))
             }
         }
@@ -114,7 +114,7 @@ impl ProbePlan {
 
     /// The ports that send the probes that this port answers.
     pub fn asking_ports(&self, port: usize) -> impl Iterator<Item = usize> {
-        let lines = self.lines.iter().filter(move |line| line.to == ProbeEnd::Port(port));
+        let lines = self.lines.iter().filter(move |line| line.to == ProbeLineDestination::Port(port));
         lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
     }
 
@@ -153,13 +153,13 @@ impl ProbePlan {
 /// The ends of all lines: from each of `from` to each of `to` but itself.
 ///
 /// Each port begins with the one after itself. So if all ports send at the same time, each port receives one probe at a time.
-pub(crate) fn make_lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
+pub(crate) fn probe_lines_between(from: &[usize], to: &[ProbeLineDestination]) -> Vec<PlannedProbeLine> {
     let mut lines = Vec::new();
     let mut seen = BTreeSet::new();
     for port in from {
-        let own = to.iter().position(|end| *end == ProbeEnd::Port(*port));
+        let own = to.iter().position(|end| *end == ProbeLineDestination::Port(*port));
         let (before, after) = to.split_at(own.map_or(0, |own| own + 1));
-        let others = after.iter().chain(before).filter(|end| **end != ProbeEnd::Port(*port));
+        let others = after.iter().chain(before).filter(|end| **end != ProbeLineDestination::Port(*port));
         // A port that a list names twice still has one line to each end.
         let new = others.filter(|end| seen.insert((*port, **end)));
         lines.extend((0..).zip(new).map(|(turn, to)| PlannedProbeLine { from: *port, to: *to, turn }));
@@ -169,9 +169,9 @@ pub(crate) fn make_lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLin
 
 /// Gives each line the first turn in which its ends are free.
 pub(crate) fn assign_probe_line_turns(lines: &mut [PlannedProbeLine]) {
-    let mut busy: BTreeSet<(ProbeEnd, u32)> = BTreeSet::new();
+    let mut busy: BTreeSet<(ProbeLineDestination, u32)> = BTreeSet::new();
     for line in lines {
-        let ends = [ProbeEnd::Port(line.from), line.to];
+        let ends = [ProbeLineDestination::Port(line.from), line.to];
         line.turn =
             // Each earlier line blocks at most one turn, so a free one comes long before the end of the range.
             (0..u32::MAX).find(|turn| ends.iter().all(|end| !busy.contains(&(*end, *turn)))).unwrap_or(0);
@@ -186,14 +186,15 @@ mod tests {
     #[test]
     fn serial_probe_turns_use_each_port_once() {
         let ports: Vec<usize> = (0..8).collect();
-        let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
-        let mut lines = make_lines(&ports, &ends);
+        let ends: Vec<ProbeLineDestination> = ports.iter().copied().map(ProbeLineDestination::Port).collect();
+        let mut lines = probe_lines_between(&ports, &ends);
         assign_probe_line_turns(&mut lines);
         let last = lines.iter().map(|line| line.turn).max().unwrap();
         assert!(last < 2 * 2 * 7, "{last}: each line meets at most 26 others");
         for turn in 0..=last {
             let of_turn = lines.iter().filter(|line| line.turn == turn);
-            let ends: Vec<ProbeEnd> = of_turn.flat_map(|line| [ProbeEnd::Port(line.from), line.to]).collect();
+            let ends: Vec<ProbeLineDestination> =
+                of_turn.flat_map(|line| [ProbeLineDestination::Port(line.from), line.to]).collect();
             assert_eq!(ends.iter().collect::<BTreeSet<_>>().len(), ends.len(), "turn {turn}: {ends:?}");
         }
     }
@@ -201,21 +202,27 @@ mod tests {
     #[test]
     fn mesh_turn_sends_each_port_one_probe() {
         let ports: Vec<usize> = (0..7).collect();
-        let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
-        let lines = make_lines(&ports, &ends);
+        let ends: Vec<ProbeLineDestination> = ports.iter().copied().map(ProbeLineDestination::Port).collect();
+        let lines = probe_lines_between(&ports, &ends);
         assert_eq!(lines.len(), 42);
         for turn in 0..6 {
-            let receivers: BTreeSet<ProbeEnd> =
+            let receivers: BTreeSet<ProbeLineDestination> =
                 lines.iter().filter(|line| line.turn == turn).map(|line| line.to).collect();
             assert_eq!(receivers.len(), 7, "turn {turn}");
         }
-        assert!(lines.iter().all(|line| line.to != ProbeEnd::Port(line.from)));
+        assert!(lines.iter().all(|line| line.to != ProbeLineDestination::Port(line.from)));
     }
 
     #[test]
     fn repeated_probe_pair_is_one_line() {
-        let host = ProbeEnd::Host("192.0.2.1:862".parse().unwrap());
-        let found = make_lines(&[3, 3], &[host, host, ProbeEnd::Port(3), ProbeEnd::Port(4)]);
-        assert_eq!(found.iter().map(|line| line.to).collect::<Vec<_>>(), [ProbeEnd::Port(4), host]);
+        let host = ProbeLineDestination::Host("192.0.2.1:862".parse().unwrap());
+        let found = probe_lines_between(
+            &[3, 3],
+            &[host, host, ProbeLineDestination::Port(3), ProbeLineDestination::Port(4)],
+        );
+        assert_eq!(
+            found.iter().map(|line| line.to).collect::<Vec<_>>(),
+            [ProbeLineDestination::Port(4), host]
+        );
     }
 }

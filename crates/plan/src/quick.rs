@@ -215,7 +215,7 @@ impl QuickPlan {
     fn flow_value(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
         let pace = self.stream_pace(stream);
         let ports = json!({"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}});
-        let ends = self.hosts.as_ref().map_or(ports, QuickHosts::end_values);
+        let ends = self.hosts.as_ref().map_or(ports, QuickHosts::device_endpoints_value);
         let mut flow = json!({
             "name": self.flow_name(stream, tx_name, rx_names),
             "tx_rx": ends,

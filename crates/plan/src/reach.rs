@@ -173,9 +173,9 @@ impl PlanDestinations {
                 if let Some(family) = address_family(field.form).filter(|_| !asks) {
                     self.targets.push(PlanTarget { field: name, family, values });
                 }
-            } else if is_type(kind, field.name) {
+            } else if is_type_field(kind, field.name) {
                 // The type of the next header opens no other destination: the addresses of that header are listed.
-                let own = next.and_then(types_of).unwrap_or(&[]);
+                let own = next.and_then(ether_types_of_header).unwrap_or(&[]);
                 let other = ADDRESS_CARRYING_ETHERTYPES
                     .iter()
                     .find(|carrier| values.can_be(**carrier) && !own.contains(carrier));
@@ -198,7 +198,7 @@ fn address_family(form: FieldNotation) -> Option<AddressFamily> {
     }
 }
 
-fn is_type(kind: HeaderKind, field: &str) -> bool {
+fn is_type_field(kind: HeaderKind, field: &str) -> bool {
     matches!(
         (kind, field),
         (HeaderKind::Ethernet, "ether_type")
@@ -209,7 +209,7 @@ fn is_type(kind: HeaderKind, field: &str) -> bool {
 }
 
 /// EtherTypes of this header.
-const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
+const fn ether_types_of_header(kind: HeaderKind) -> Option<&'static [u128]> {
     match kind {
         HeaderKind::Ipv4 => Some(&[0x0800]),
         HeaderKind::Ipv6 => Some(&[0x86dd]),

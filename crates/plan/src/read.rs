@@ -22,7 +22,7 @@ mod size;
 mod tests;
 mod timing;
 
-pub use site::{LABEL_FORMAT, is_label};
+pub use site::{LABEL_FORMAT, is_port_label};
 
 use crate::document;
 use crate::nearest::nearest_name;
@@ -39,7 +39,7 @@ pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, P
     let mut plan = Plan { auto_start: true, ..Plan::default() };
     if let Some(config) = DocumentItem::from_root(&root, &notes).as_object() {
         read_config(&config, options, &mut plan);
-        config.refuse_unread();
+        config.refuse_unread_members();
     }
     let problems = notes.into_problems();
     if problems.iter().any(|problem| problem.severity == ProblemSeverity::Error) {
@@ -71,19 +71,19 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
             // OTG could take a port from another user. packetrig locks ports, so the key is read and has no effect.
             port.read_flag("location_preemption", false);
             port.ignore_members(&["data_integrity", "frame_ordering_mode"], why);
-            port.refuse_unread();
+            port.refuse_unread_members();
         }
         if let Some(protocols) = settings.read_object("protocol_options") {
             plan.auto_start = protocols.read_flag("auto_start_all", true);
-            protocols.refuse_unread();
+            protocols.refuse_unread_members();
         }
         if let Some(flow) = settings.read_object("flow_options") {
             if flow.read_flag("packet_loss_duration", false) {
-                flow.item.add_error(format!("not supported: {UNSUPPORTED_TEXT}"));
+                flow.item.add_item_error(format!("not supported: {UNSUPPORTED_TEXT}"));
             }
-            flow.refuse_unread();
+            flow.refuse_unread_members();
         }
-        settings.refuse_unread();
+        settings.refuse_unread_members();
     }
     config.refuse_members(
         &["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"],
@@ -104,11 +104,11 @@ impl<'a> UniqueNames<'a> {
         let Some(item) = object.require_member("name") else { return String::new() };
         let Some(name) = item.as_text() else { return String::new() };
         if name.is_empty() {
-            item.add_error("a name must not be empty");
+            item.add_item_error("a name must not be empty");
         }
         // The path is stored beside the name, so that the message can say which object has it.
         if let Some(other) = self.0.insert(name, object.item.path.as_str().into()) {
-            item.add_error(format!("`{name}` is already the name of {other}; names must be unique"));
+            item.add_item_error(format!("`{name}` is already the name of {other}; names must be unique"));
         }
         name.to_owned()
     }

@@ -1,7 +1,8 @@
 //! Typed access to the tree. Every problem is recorded with its path, and nothing is ignored silently.
 //!
-//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread`] reports the remaining keys as unknown. Keys that OTG
-//! has and packetrig does not are refused with [`DocumentObject::refuse_members`].
+//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread_members`] reports
+//! the remaining keys as unknown. Keys that OTG has and packetrig does not are refused with
+//! [`DocumentObject::refuse_members`].
 
 use crate::document::{self, DocumentMember, DocumentNode, DocumentValue, TextPosition};
 use crate::nearest::nearest_name;
@@ -78,11 +79,11 @@ impl<'a> DocumentItem<'a> {
         self.node.place
     }
 
-    pub(crate) fn add_error(&self, message: impl Into<String>) {
+    pub(crate) fn add_item_error(&self, message: impl Into<String>) {
         self.add_problem(PlanProblem::error(&*self.path, message));
     }
 
-    pub(crate) fn add_warning(&self, message: impl Into<String>) {
+    pub(crate) fn add_item_warning(&self, message: impl Into<String>) {
         self.add_problem(PlanProblem::warning(&*self.path, message));
     }
 
@@ -101,22 +102,22 @@ impl<'a> DocumentItem<'a> {
                 None
             }
             _ => {
-                self.add_error("must be an object");
+                self.add_item_error("must be an object");
                 None
             }
         }
     }
 
     pub(crate) fn as_list(&self) -> Vec<Self> {
-        self.clone().each_item().collect()
+        self.clone().iter_items().collect()
     }
 
     /// The items of a list, one at a time: in a long list, the paths take more memory than the values.
-    fn each_item(self) -> impl ExactSizeIterator<Item = Self> + use<'a> {
+    fn iter_items(self) -> impl ExactSizeIterator<Item = Self> + use<'a> {
         let items: &'a [DocumentNode<'a>] = if let DocumentValue::List(items) = &self.node.value {
             items
         } else {
-            self.add_error("must be a list");
+            self.add_item_error("must be a list");
             &[]
         };
         let Self { path, notes, .. } = self;
@@ -125,7 +126,7 @@ impl<'a> DocumentItem<'a> {
 
     pub(crate) fn as_text(&self) -> Option<&'a str> {
         let DocumentValue::Scalar(text) = &self.node.value else {
-            self.add_error("must be a single value");
+            self.add_item_error("must be a single value");
             return None;
         };
         Some(text)
@@ -147,7 +148,7 @@ impl<'a> DocumentItem<'a> {
     }
 
     fn report_invalid_number(&self, text: &str, least: u128, most: u128) -> Option<u128> {
-        self.add_error(format!("`{text}` is not a whole number from {least} to {most}"));
+        self.add_item_error(format!("`{text}` is not a whole number from {least} to {most}"));
         None
     }
 }
@@ -208,7 +209,7 @@ impl<'a> DocumentObject<'a> {
     pub(crate) fn require_member(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         let item = self.read_member(name);
         if item.is_none() {
-            self.item.add_error(format!("`{name}` is missing"));
+            self.item.add_item_error(format!("`{name}` is missing"));
         }
         item
     }
@@ -218,11 +219,11 @@ impl<'a> DocumentObject<'a> {
     }
 
     /// The items of a list that may be long, one at a time; `None` if it is missing.
-    pub(crate) fn each_item(
+    pub(crate) fn iter_items(
         &self,
         name: &'static str,
     ) -> Option<impl ExactSizeIterator<Item = DocumentItem<'a>> + use<'a>> {
-        self.read_member(name).map(DocumentItem::each_item)
+        self.read_member(name).map(DocumentItem::iter_items)
     }
 
     pub(crate) fn read_object(&self, name: &'static str) -> Option<Self> {
@@ -241,7 +242,7 @@ impl<'a> DocumentObject<'a> {
             Some("true" | "True" | "TRUE") => true,
             Some("false" | "False" | "FALSE") => false,
             Some(other) => {
-                item.add_error(format!("`{other}` is neither true nor false"));
+                item.add_item_error(format!("`{other}` is neither true nor false"));
                 default
             }
             None => default,
@@ -292,7 +293,7 @@ impl<'a> DocumentObject<'a> {
     }
 
     /// The chosen member of a union as an object; an absent one is empty.
-    pub(crate) fn chosen_object(&self, name: &'static str) -> Option<Self> {
+    pub(crate) fn chosen_member_object(&self, name: &'static str) -> Option<Self> {
         match self.present_member(name) {
             Some(item) => item.as_object(),
             // `choice` alone is enough if all members of the chosen object have defaults.
@@ -305,7 +306,7 @@ impl<'a> DocumentObject<'a> {
         self.exclude_from_hints(names);
         for name in names {
             if let Some(item) = self.read_member(name).filter(|item| !is_empty_value(item.node)) {
-                item.add_error(format!("not supported: {why}"));
+                item.add_item_error(format!("not supported: {why}"));
             }
         }
     }
@@ -314,13 +315,13 @@ impl<'a> DocumentObject<'a> {
     pub(crate) fn ignore_members(&self, names: &[&'static str], why: &str) {
         for name in names {
             if let Some(item) = self.read_member(name).filter(|item| !is_empty_value(item.node)) {
-                item.add_warning(format!("has no effect: {why}"));
+                item.add_item_warning(format!("has no effect: {why}"));
             }
         }
     }
 
     /// Reports keys that were not read as unknown.
-    pub(crate) fn refuse_unread(self) {
+    pub(crate) fn refuse_unread_members(self) {
         let asked = self.asked.borrow();
         let known = self.supported_names(&asked);
         for DocumentMember { name: key, place, .. } in self.members {
@@ -336,7 +337,7 @@ impl<'a> DocumentObject<'a> {
             } else if let Some(near) = nearest_name(key, &known) {
                 Some(format!("did you mean `{near}`?"))
             } else {
-                (!known.is_empty()).then(|| format!("known here: {}", join_unique(&known)))
+                (!known.is_empty()).then(|| format!("known here: {}", unique_names(&known)))
             };
             self.item.notes.add_problem(place.locate_problem(PlanProblem { hint, ..problem }));
         }
@@ -344,7 +345,7 @@ impl<'a> DocumentObject<'a> {
 }
 
 /// Names, each once, in the order in which they were read.
-fn join_unique(names: &[&str]) -> String {
+fn unique_names(names: &[&str]) -> String {
     let mut once: Vec<&str> = Vec::new();
     for name in names {
         if !once.contains(name) {

@@ -6,7 +6,7 @@
 //! It opens no file. The code that opens it must check that it is still the surveyed one.
 
 use crate::timeline::SendPattern;
-use packetrig_units::number::trim_zeros;
+use packetrig_units::number::trim_trailing_zeros;
 use packetrig_units::{FrameRate, FrameSize, Nanos, clamp_to_u64};
 use packetrig_wire::FrameTemplate;
 use packetrig_wire::foreign::FrameRewrite;
@@ -99,7 +99,7 @@ pub struct PlannedRecording {
 
 impl PlannedRecording {
     /// Number of frames in all passes together; `u64::MAX` if it is sent until stopped.
-    pub const fn frames_in_all(&self) -> u64 {
+    pub const fn frames_of_all_passes(&self) -> u64 {
         if self.loops == 0 { u64::MAX } else { self.facts.frames.saturating_mul(self.loops) }
     }
 }
@@ -158,7 +158,7 @@ impl ReplaySpeed {
 impl fmt::Display for ReplaySpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:06}", self.millionths / 1_000_000, self.millionths % 1_000_000);
-        f.pad(&format!("{}x", trim_zeros(&text)))
+        f.pad(&format!("{}x", trim_trailing_zeros(&text)))
     }
 }
 

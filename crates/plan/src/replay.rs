@@ -35,7 +35,7 @@ impl ReplayRequest {
             .chain(receivers.map(|(name, location)| json!({"name": name, "location": location})))
             .collect();
         let between_ports = json!({"choice": "port", "port": {"tx_name": "tx", "rx_names": names}});
-        let ends = self.hosts.as_ref().map_or(between_ports, QuickHosts::end_values);
+        let ends = self.hosts.as_ref().map_or(between_ports, QuickHosts::device_endpoints_value);
         let mut flow = json!({
             "name": "replay",
             "tx_rx": ends,

@@ -1,6 +1,6 @@
 //! The schedule of a stream: when each frame is due, computed from the start of the run, so that it cannot drift.
 //!
-//! Invariant: `due_time` is monotonic in the frame number, and `due_before` is its inverse.
+//! Invariant: `due_time` is monotonic in the frame number, and `frames_due_before` is its inverse.
 
 use packetrig_units::{FrameRate, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ impl StreamTimeline {
     }
 
     /// Number of frames that are due before `elapsed` since the start of the run (never more than `total_frames`).
-    pub fn due_before(&self, elapsed: Nanos) -> u64 {
+    pub fn frames_due_before(&self, elapsed: Nanos) -> u64 {
         // "Before" excludes the time itself: a frame that is due exactly now does not count yet.
         if elapsed <= self.delay {
             return 0;
@@ -170,8 +170,8 @@ mod tests {
             let timeline = timeline(pps, shape);
             let n = n.min(timeline.total_frames().unwrap_or(u64::MAX).saturating_sub(1));
             prop_assert!(timeline.due_time(n) <= timeline.due_time(n + 1));
-            prop_assert_eq!(timeline.due_before(timeline.due_time(n)), n);
-            prop_assert_eq!(timeline.due_before(timeline.due_time(n) + Nanos::new(1)), n + 1);
+            prop_assert_eq!(timeline.frames_due_before(timeline.due_time(n)), n);
+            prop_assert_eq!(timeline.frames_due_before(timeline.due_time(n) + Nanos::new(1)), n + 1);
         }
 
         #[test]
@@ -183,7 +183,7 @@ mod tests {
             let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape };
             // Times end after 584 years: frames that are due later share the last nanosecond.
             prop_assume!(timeline.due_time(n) < Nanos::new(u64::MAX));
-            prop_assert_eq!(timeline.due_before(timeline.due_time(n)), n);
+            prop_assert_eq!(timeline.frames_due_before(timeline.due_time(n)), n);
         }
     }
 }

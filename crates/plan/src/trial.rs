@@ -106,10 +106,15 @@ impl TrialTraffic {
             let share = own.rate / whole;
             let size = shape.size.or(own.size);
             if let Some(size) = shape.size {
-                set_size(flow, size);
+                set_flow_size(flow, size);
             }
             if let Some((load, time)) = shape.then {
-                following.push(follow_up(flow, rate_value(load * share, size), &shape.length, time));
+                following.push(flow_at_second_load(
+                    flow,
+                    rate_value(load * share, size),
+                    &shape.length,
+                    time,
+                ));
             }
             flow["rate"] = rate_value(shape.frames_per_second * share, size);
             flow["duration"] = duration_value(shape.length, share);
@@ -145,7 +150,7 @@ fn find_stream_problem(stream: &crate::Stream) -> Option<PlanProblem> {
 }
 
 /// The flow at the second load: it begins when the first one ends.
-fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Value {
+fn flow_at_second_load(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Value {
     let mut next = flow.clone();
     let name = flow.get("name").and_then(Value::as_str).unwrap_or("stream");
     next["name"] = json!(format!("{name}, then"));
@@ -160,7 +165,7 @@ fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Val
     next
 }
 
-fn set_size(flow: &mut Value, size: FrameSize) {
+fn set_flow_size(flow: &mut Value, size: FrameSize) {
     flow["size"] = json!({"choice": "fixed", "fixed": size.bytes()});
 }
 

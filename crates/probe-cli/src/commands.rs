@@ -36,13 +36,15 @@ pub fn run_probe_command(
         ProbeCommand::Allowed(arguments) => allowed::show_limits(arguments, output),
         ProbeCommand::Ping(arguments) => ping::run_ping(arguments, host, output),
         ProbeCommand::Stamp(arguments) => stamp::run_stamp(arguments, host, output),
-        ProbeCommand::Reflect(arguments) => reflect::run_reflect(arguments, output),
+        ProbeCommand::Reflect(arguments) => reflect::run_reflect_command(arguments, output),
         ProbeCommand::Oneway(arguments) => oneway::run_oneway(arguments, host, output),
         ProbeCommand::Oneprobe(arguments) => oneprobe::run_oneprobe(arguments, output),
-        ProbeCommand::Capacity(arguments) => estimates::run_capacity(arguments, host.files, output),
-        ProbeCommand::Available(arguments) => estimates::run_available(arguments, host.files, output),
-        ProbeCommand::Send(arguments) => send::run_send(arguments, host.files, output),
-        ProbeCommand::Serve(arguments) => serve::run_serve(arguments, output),
+        ProbeCommand::Capacity(arguments) => estimates::estimate_capacity(arguments, host.files, output),
+        ProbeCommand::Available(arguments) => {
+            estimates::estimate_available_bandwidth(arguments, host.files, output)
+        }
+        ProbeCommand::Send(arguments) => send::run_send_command(arguments, host.files, output),
+        ProbeCommand::Serve(arguments) => serve::run_serve_command(arguments, output),
         ProbeCommand::Caps(arguments) => caps::show_capabilities(arguments, output),
         ProbeCommand::Calibrate(arguments) => calibrate::run_calibration(arguments, output),
     }

@@ -2,14 +2,14 @@
 
 use crate::args::{ReflectArgs, ServeProbes};
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, file_rules, rig_file_rules,
+    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
     rights_for_ports,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{data_directory, netns, runtime_directory};
 use std::path::{Path, PathBuf};
 
-pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
+pub(crate) fn reflect_program_needs(arguments: &ReflectArgs) -> ProgramNeeds {
     ProgramNeeds {
         program: "reflect",
         // setns(2) takes CAP_SYS_ADMIN, for an interface or a socket in another network namespace.
@@ -29,11 +29,11 @@ pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
         // No TCP port is allowed: sessions with a reflector use UDP (RFC 8762).
         tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
-        user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
+        user: arguments.user.user.clone().map_or(UserToBecome::Nobody, UserToBecome::Named),
     }
 }
 
-pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
+pub(crate) fn serve_program_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
     // The name of the socket is removed at the end.
     let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
@@ -51,6 +51,6 @@ pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
         // The service binds sockets to the source ports of its clients, and listens only for metrics.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,
-        user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),
+        user: UserToBecome::Stay("it opens rings and settings of interfaces while it serves"),
     }
 }

@@ -55,7 +55,7 @@ impl RecordFiles {
     }
 
     /// Checks files for records of an exchange. Refuses the forms that hold frames, too: only `packetrig capture` has frames.
-    pub(crate) fn check_tables(self, files: &[PathBuf]) -> Result<(), RecordFileError> {
+    pub(crate) fn check_table_files(self, files: &[PathBuf]) -> Result<(), RecordFileError> {
         for file in files {
             if self.check_file(file)? == ProbeFileFormat::Pcapng {
                 return Err(RecordFileError::NoFrames(file.clone()));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn frameless_records_are_refused_for_capture_files() {
-        let check = |name: &str| LARGE.check_tables(&[PathBuf::from("a.jsonl"), PathBuf::from(name)]);
+        let check = |name: &str| LARGE.check_table_files(&[PathBuf::from("a.jsonl"), PathBuf::from(name)]);
         assert!(check("b.parquet").is_ok());
         assert!(matches!(check("b.pcapng"), Err(RecordFileError::NoFrames(_))));
         assert!(matches!(check("b.txt"), Err(RecordFileError::Form(_))));

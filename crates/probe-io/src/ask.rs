@@ -100,7 +100,7 @@ pub fn check_limits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
     line.schedule.probes().iter().try_for_each(|probe| {
         // Methods never write a frame shorter than the Ethernet minimum (60 bytes without FCS), whatever the schedule says.
         let length = probe.length.max(60);
-        budget.take_frame(MonoTime::from_nanos(1) + probe.at, length)
+        budget.deduct_frame(MonoTime::from_nanos(1) + probe.at, length)
     })
 }
 
@@ -222,7 +222,7 @@ impl AskState<'_, '_, '_> {
             }
         }
         // Loss is judged after listening: an answer that came meanwhile may have ended the line, and counts before that.
-        self.judge_line(line);
+        self.end_line_if_lossy(line);
         let asked = &mut self.lines[line];
         if asked.end.is_some() {
             return Ok(());
@@ -236,25 +236,25 @@ impl AskState<'_, '_, '_> {
         // Refused probes are recorded too, as unsent.
         let gone = gone.pop().unwrap_or_else(DepartedFrame::new_unsent);
         let has_left = !gone.is_unsent();
-        asked.series.add_sent(gone.into_record(PlannedProbe { length, ..planned }, at));
+        asked.series.add_sent_probe(gone.into_record(PlannedProbe { length, ..planned }, at));
         if has_left {
             (self.on_event)(AskEvent::Sent { line, number: planned.number });
         }
         if let Some(exceeded) = refused {
-            self.end_line(line, SeriesEndReason::Limits(exceeded));
+            self.end_probe_line(line, SeriesEndReason::Limits(exceeded));
         }
         Ok(())
     }
 
-    fn judge_line(&mut self, line: usize) {
+    fn end_line_if_lossy(&mut self, line: usize) {
         let asked = &mut self.lines[line];
         asked.advance_settled_probes(self.heard_until, self.options.answer);
         if asked.end.is_none() && asked.is_lossy() {
-            self.end_line(line, SeriesEndReason::Lossy);
+            self.end_probe_line(line, SeriesEndReason::Lossy);
         }
     }
 
-    fn end_line(&mut self, line: usize, end: SeriesEndReason) {
+    fn end_probe_line(&mut self, line: usize, end: SeriesEndReason) {
         let asked = &mut self.lines[line];
         if asked.end.is_none() {
             asked.end = Some(end);
@@ -276,14 +276,14 @@ impl AskState<'_, '_, '_> {
         for ear in &mut *self.listeners {
             let lines = &mut self.lines;
             let on_event = &mut *self.on_event;
-            ear.take_frames(|heard| {
+            ear.receive_waiting_frames(|heard| {
                 if let Some(line) = handle_frame(lines, &heard, on_event) {
                     prohibited.push(line);
                 }
             });
         }
         for line in prohibited {
-            self.end_line(line, SeriesEndReason::Prohibited);
+            self.end_probe_line(line, SeriesEndReason::Prohibited);
         }
         Ok(())
     }

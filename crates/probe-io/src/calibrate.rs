@@ -80,7 +80,7 @@ pub struct CalibratedMechanism {
 }
 
 /// A mechanism's probes and where each was seen.
-struct SeenProbes {
+struct CalibrationProbes {
     planned: Vec<MonoTime>,
     trains: Vec<u32>,
     gone: Vec<DepartedFrame>,
@@ -101,8 +101,8 @@ pub fn stored_result(near: &PortLocation, found: &[CalibratedMechanism]) -> Cali
         .iter()
         .filter_map(|found| Some(ReleaseExactness::from_spread(found.mechanism, found.error_ns?)))
         .collect();
-    let driver = circumstances::find_driver(near).unwrap_or_default();
-    CalibrationResult { kernel: kernel::release_name(), driver, mechanisms }
+    let driver = circumstances::find_driver_name(near).unwrap_or_default();
+    CalibrationResult { kernel: kernel::kernel_release_name(), driver, mechanisms }
 }
 
 /// Calibrates these mechanisms from `near` to `far`, which are refused if they look like part of a real network and are not `confirmed`.
@@ -120,7 +120,7 @@ pub fn calibrate_mechanisms(
             Ok(release) => {
                 // The frames reach no target, so no limits of one apply.
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
-                rings.calibrate_one(*mechanism, dispatcher, extent, stop)?
+                rings.calibrate_mechanism(*mechanism, dispatcher, extent, stop)?
             }
             // A mechanism that does not work here is a finding. Other errors concern the whole calibration.
             Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => CalibratedMechanism {
@@ -157,7 +157,7 @@ impl CalibrationRings {
         })
     }
 
-    fn calibrate_one(
+    fn calibrate_mechanism(
         &mut self,
         mechanism: ReleaseMechanism,
         mut dispatcher: ReleaseDispatcher,
@@ -170,12 +170,12 @@ impl CalibrationRings {
         let trains = extent.count.div_ceil(extent.train.max(1)).max(1);
         // Trains follow each other as soon as the last one has arrived; `send_train` gives them their departure times.
         let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| train_probes(train, extent)).collect();
-        let mut seen = SeenProbes::new(probes.len());
+        let mut seen = CalibrationProbes::new(probes.len());
         self.warm_up(&mut dispatcher)?;
         for train in probes.chunk_by(|one, other| one.train == other.train).take_while(|_| !stop()) {
             self.send_train(train, &mut dispatcher, &mut seen)?;
         }
-        Ok(seen.found_mechanism(mechanism, dispatcher.remarks().to_vec()))
+        Ok(seen.calibrated_mechanism(mechanism, dispatcher.remarks().to_vec()))
     }
 
     /// Sends a frame that does not count: the kernel switches arrival stamps on late, and caches are cold.
@@ -183,7 +183,7 @@ impl CalibrationRings {
         let at = now() + dispatcher.lead_time();
         let frame = self.frame.clone();
         dispatcher.send_train(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
-        self.receive_frames(&mut SeenProbes::new(0), 1);
+        self.receive_frames(&mut CalibrationProbes::new(0), 1);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl CalibrationRings {
         &mut self,
         train: &[PlannedProbe],
         dispatcher: &mut ReleaseDispatcher,
-        seen: &mut SeenProbes,
+        seen: &mut CalibrationProbes,
     ) -> Result<(), Error> {
         // A ring is done before the last departure time of its train, but the budget takes times in ascending order only.
         let last = seen.planned.last().copied().unwrap_or(MonoTime::from_nanos(0));
@@ -218,7 +218,7 @@ impl CalibrationRings {
     }
 
     /// Reads both rings until `count` frames have arrived, or no more come.
-    fn receive_frames(&mut self, seen: &mut SeenProbes, count: usize) {
+    fn receive_frames(&mut self, seen: &mut CalibrationProbes, count: usize) {
         // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time
         // clock would separate them.
         let offset = clock::realtime_offset();
@@ -229,14 +229,18 @@ impl CalibrationRings {
             drop(self.far.wait_for_frames(2_000_000));
             let before = arrived;
             self.far.receive_frames(usize::MAX, &mut |frame| {
-                arrived +=
-                    usize::from(note_arrival(&mut seen.arrived, frame.bytes, frame.realtime_ns, offset));
+                arrived += usize::from(record_arrival_stamp(
+                    &mut seen.arrived,
+                    frame.bytes,
+                    frame.realtime_ns,
+                    offset,
+                ));
             });
             in_vain = if arrived == before { in_vain + 1 } else { 0 };
         }
         // The tap is read without waiting: frames of a block that the kernel has not closed yet are read after the next train.
         self.tap.receive_frames(usize::MAX, &mut |frame| {
-            note_arrival(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
+            record_arrival_stamp(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
         });
     }
 }
@@ -254,7 +258,7 @@ fn train_probes(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = P
 }
 
 /// Records when a calibration frame was seen; `false` if the frame is another one.
-fn note_arrival(
+fn record_arrival_stamp(
     seen: &mut [Option<ProbeStamp>],
     frame: &[u8],
     realtime_ns: u64,
@@ -282,14 +286,14 @@ struct LabInterface {
 
 impl LabInterface {
     fn open_permitted(location: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         lab::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
         Ok(Self { netns, link })
     }
 }
 
-impl SeenProbes {
+impl CalibrationProbes {
     fn new(count: usize) -> Self {
         Self {
             planned: Vec::with_capacity(count),
@@ -300,7 +304,7 @@ impl SeenProbes {
         }
     }
 
-    fn found_mechanism(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> CalibratedMechanism {
+    fn calibrated_mechanism(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> CalibratedMechanism {
         let probes = 0..self.planned.len();
         CalibratedMechanism {
             remarks,
@@ -333,7 +337,7 @@ impl SeenProbes {
     }
 
     fn driver_stamp(&self, index: usize) -> Option<ProbeStamp> {
-        DepartureStamp::find_stage(&self.gone[index].departures, DepartureStage::Driver)
+        DepartureStamp::stamp_of_stage(&self.gone[index].departures, DepartureStage::Driver)
     }
 
     /// The error of the distance between a probe and the one before it in its train.
@@ -350,9 +354,9 @@ impl SeenProbes {
         let gone = &self.gone[index];
         let order = [
             gone.handed_over,
-            DepartureStamp::find_stage(&gone.departures, DepartureStage::Queue),
+            DepartureStamp::stamp_of_stage(&gone.departures, DepartureStage::Queue),
             self.captured[index],
-            DepartureStamp::find_stage(&gone.departures, DepartureStage::Driver),
+            DepartureStamp::stamp_of_stage(&gone.departures, DepartureStage::Driver),
             self.arrived[index],
         ];
         let known: Vec<ProbeStamp> = order.into_iter().flatten().collect();

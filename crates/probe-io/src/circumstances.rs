@@ -19,9 +19,9 @@ pub fn clock_offset() -> ClockOffset {
 }
 
 /// The driver of an interface, if the kernel names it.
-pub fn find_driver(location: &PortLocation) -> Option<String> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    EthtoolCalls::open_in(&netns).ok()?.read_driver(&location.interface).ok().map(|driver| driver.name)
+pub fn find_driver_name(location: &PortLocation) -> Option<String> {
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()?;
+    EthtoolCalls::open_in(&netns).ok()?.read_driver_name(&location.interface).ok().map(|driver| driver.name)
 }
 
 /// The header of a probe file, as far as it is known before the first probe leaves. The caller adds the targets, and the clocks after the
@@ -32,8 +32,8 @@ pub fn probe_header(
     options: &ReleaseOptions,
     schedule: Option<&ProbeSchedule>,
 ) -> Result<ProbeHeader, Error> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+    let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
     let ethtool = EthtoolCalls::open_in(&netns)?;
     let offloads = Offload::ALL
         .into_iter()
@@ -57,8 +57,8 @@ pub fn probe_header(
         priority: options.priority,
         cpu: options.cpu,
         tolerance_ns: options.tolerance.as_u64(),
-        kernel: kernel::release_name(),
-        driver: ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
+        kernel: kernel::kernel_release_name(),
+        driver: ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default(),
         qdiscs: qdiscs.into_iter().map(|qdisc| qdisc.kind).collect(),
         offloads: offloads.map(|offload| offload.name().to_owned()).collect(),
         real_time_share_us: sched::real_time_share(),

@@ -32,12 +32,12 @@ impl ProbeLab {
             kernel::write_setting(netns, "net/ipv6/conf/all/accept_dad", "0").unwrap();
             kernel::write_setting(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0").unwrap();
             let mut links = NamespaceLinks::open_in(netns).unwrap();
-            let index = links.by_name(name).unwrap().index;
-            links.set_up(index, true).unwrap();
+            let index = links.find_link_by_name(name).unwrap().index;
+            links.switch_interface(index, true).unwrap();
             links.add_address(index, ip.parse().unwrap(), 24).unwrap();
             links.add_address(index, ip6.parse().unwrap(), 64).unwrap();
-            let loopback = links.by_name("lo").unwrap().index;
-            links.set_up(loopback, true).unwrap();
+            let loopback = links.find_link_by_name("lo").unwrap().index;
+            links.switch_interface(loopback, true).unwrap();
         }
         Some(lab)
     }
@@ -45,8 +45,8 @@ impl ProbeLab {
 
 impl Drop for ProbeLab {
     fn drop(&mut self) {
-        netns::delete_named(&self.near).unwrap();
-        netns::delete_named(&self.far).unwrap();
+        netns::delete_named_namespace(&self.near).unwrap();
+        netns::delete_named_namespace(&self.far).unwrap();
     }
 }
 
@@ -64,8 +64,8 @@ impl LabCable {
         links.create_veth(veth_end("a"), veth_end("b")).unwrap();
         for name in ["a", "b"] {
             kernel::write_setting(&netns, &format!("net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
-            let index = links.by_name(name).unwrap().index;
-            links.set_up(index, true).unwrap();
+            let index = links.find_link_by_name(name).unwrap().index;
+            links.switch_interface(index, true).unwrap();
         }
         Some(Self { name, netns })
     }
@@ -75,13 +75,13 @@ impl LabCable {
     }
 
     pub(crate) fn index(&self, interface: &str) -> u32 {
-        NamespaceLinks::open_in(&self.netns).unwrap().by_name(interface).unwrap().index
+        NamespaceLinks::open_in(&self.netns).unwrap().find_link_by_name(interface).unwrap().index
     }
 }
 
 impl Drop for LabCable {
     fn drop(&mut self) {
-        netns::delete_named(&self.name).unwrap();
+        netns::delete_named_namespace(&self.name).unwrap();
     }
 }
 
@@ -90,10 +90,10 @@ fn namespace(what: &str) -> Option<(String, NetNs)> {
     static NEXT_LAB_NUMBER: AtomicU32 = AtomicU32::new(0);
     let name =
         format!("prober-{}-{}-{what}", std::process::id(), NEXT_LAB_NUMBER.fetch_add(1, Ordering::Relaxed));
-    match NetNs::create_named(&name) {
+    match NetNs::create_named_namespace(&name) {
         Ok(netns) => Some((name, netns)),
         Err(error) => {
-            assert!(error.is_permission(), "{error}");
+            assert!(error.is_permission_error(), "{error}");
             println!("skipped: {error}");
             None
         }
@@ -109,7 +109,7 @@ pub(crate) fn permitted(ip: &str) -> PermittedTarget {
 }
 
 pub(crate) fn send(way: &ProbePath, frame: &[u8]) -> u64 {
-    let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
+    let netns = NetNs::open_named_or_current_namespace(way.location.namespace.as_deref()).unwrap();
     let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
     let mut ring = TxRing::open_on_interface(&netns, way.index, "test", options).unwrap();
     ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
@@ -124,7 +124,7 @@ pub(crate) struct PlainRelease(TxRing);
 
 impl PlainRelease {
     pub(crate) fn open(way: &ProbePath) -> Self {
-        let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
+        let netns = NetNs::open_named_or_current_namespace(way.location.namespace.as_deref()).unwrap();
         let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
         Self(TxRing::open_on_interface(&netns, way.index, "test", options).unwrap())
     }

@@ -75,12 +75,12 @@ impl PacketListener {
         index: u32,
         wanted: &WantedPackets,
     ) -> Result<Self, Error> {
-        Self::open_holding(location, index, wanted, 0)
+        Self::open_listener_with_held_port(location, index, wanted, 0)
     }
 
     /// Listens with room for this many frames that come while the caller does not read. Each may take a whole block of the ring,
     /// because the kernel closes a block a millisecond after its first frame.
-    pub fn open_holding(
+    pub fn open_listener_with_held_port(
         location: &PortLocation,
         index: u32,
         wanted: &WantedPackets,
@@ -105,9 +105,9 @@ impl PacketListener {
         filter: &[ClassicInsn],
         frames: u32,
     ) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let options = RxOptions {
-            // One block for each frame (see `open_holding`), and some more for other frames.
+            // One block for each frame (see `open_listener_with_held_port`), and some more for other frames.
             blocks: MIN_RING_BLOCKS.max(frames + MIN_RING_BLOCKS / 4),
             block_bytes: 1 << 16,
             // The shortest timeout of TPACKET_V3. Stamps are taken at arrival, so it delays only when the program sees a frame.
@@ -122,7 +122,7 @@ impl PacketListener {
     }
 
     /// Gives the frames that have arrived to `take`, a limited number in a row, and returns how many. It does not wait.
-    pub fn take_frames(&mut self, mut take: impl FnMut(ReceivedFrame<'_>)) -> usize {
+    pub fn receive_waiting_frames(&mut self, mut take: impl FnMut(ReceivedFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
         if now - self.compared_at > CLOCK_COMPARISON_INTERVAL_NS {
@@ -154,13 +154,13 @@ impl PacketListener {
 
 /// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
 fn stamp_between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
-    let one = to_stamp(before, realtime_ns);
-    let other = to_stamp(after, realtime_ns);
+    let one = to_probe_stamp(before, realtime_ns);
+    let other = to_probe_stamp(after, realtime_ns);
     // The stamp covers both conversions: it contains the true time, whichever conversion was right.
     ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
 }
 
-fn to_stamp(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
+fn to_probe_stamp(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
     ProbeStamp::with_bound(StampSource::Kernel, at, offset.bound_ns)
 }
@@ -175,7 +175,7 @@ pub struct SilencedPort {
 impl SilencedPort {
     /// Reserves a port of a local address that is free for TCP and UDP.
     pub fn reserve_any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(namespace)?;
+        let netns = NetNs::open_named_or_current_namespace(namespace)?;
         let mut attempts = 0;
         loop {
             // Port 0 lets the kernel choose. The socket keeps the port until this value is dropped.
@@ -191,7 +191,7 @@ impl SilencedPort {
 
     /// Reserves a free port for UDP alone. A process that may bind no TCP port can do this.
     pub fn reserve_any_udp_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(namespace)?;
+        let netns = NetNs::open_named_or_current_namespace(namespace)?;
         let udp = HeldPort::hold_port_at(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
         Ok(Self { held: vec![udp] })
     }
@@ -202,7 +202,7 @@ impl SilencedPort {
         namespace: Option<&str>,
         address: IpAddr,
     ) -> Result<(), Error> {
-        let netns = NetNs::open_or_current(namespace)?;
+        let netns = NetNs::open_named_or_current_namespace(namespace)?;
         self.held.push(HeldPort::hold_port_at(
             &netns,
             PortProtocol::Udp,
@@ -213,7 +213,7 @@ impl SilencedPort {
 
     /// Reserves the same port, for TCP and UDP, at another local address, too.
     pub fn reserve_same_port_at(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
-        let netns = NetNs::open_or_current(namespace)?;
+        let netns = NetNs::open_named_or_current_namespace(namespace)?;
         for protocol in [PortProtocol::Tcp, PortProtocol::Udp] {
             self.held.push(HeldPort::hold_port_at(&netns, protocol, SocketAddr::new(address, self.port()))?);
         }

@@ -61,7 +61,7 @@ impl OneprobeDriver<'_> {
             // The first reason stays: later reasons are its consequences.
             early = early
                 .or_else(|| stop().then_some(OneprobeEndReason::Stopped))
-                .or_else(|| self.is_lossy(machine.report().0));
+                .or_else(|| self.lossy_end_reason(machine.report().0));
             // The machine only gets the request to stop: it still resets its connection, so that the server does not keep it half open.
             if early.is_some() {
                 machine.stop_series();
@@ -86,7 +86,7 @@ impl OneprobeDriver<'_> {
         Ok(early.or(failed).unwrap_or(OneprobeEndReason::Done))
     }
 
-    fn is_lossy(&self, report: &OneprobeReport) -> Option<OneprobeEndReason> {
+    fn lossy_end_reason(&self, report: &OneprobeReport) -> Option<OneprobeEndReason> {
         let limits = self.way.permitted.limits();
         let directions = [report.forward, report.reverse];
         directions
@@ -123,7 +123,7 @@ impl OneprobeDriver<'_> {
             payload: &out.payload,
         };
         let mut frame = Vec::new();
-        self.way.ends.write_tcp(&segment, &mut frame);
+        self.way.ends.write_tcp_frame(&segment, &mut frame);
         frame
     }
 
@@ -137,7 +137,7 @@ impl OneprobeDriver<'_> {
         let ends = self.way.ends;
         let ports = (self.port, self.own_port);
         let mut early = None;
-        self.listener.take_frames(|heard| {
+        self.listener.receive_waiting_frames(|heard| {
             // A segment with a wrong checksum was never received, as for any TCP (RFC 9293, 3.1): retransmission makes up for it.
             let Some(answer) = heard.read_answer().filter(|answer| answer.is_sound) else { return };
             match answer.content {

@@ -47,9 +47,9 @@ pub fn find_path(
     target: PermittedTarget,
     through: Option<&str>,
 ) -> Result<ProbePath, Error> {
-    let netns = NetNs::open_or_current(namespace)?;
+    let netns = NetNs::open_named_or_current_namespace(namespace)?;
     let mut links = NamespaceLinks::open_in(&netns)?;
-    let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
+    let index = through.map(|name| links.find_link_by_name(name)).transpose()?.map(|link| link.index);
     let ip = target.ip();
     // The kernel's own look-up, so that probes take the way of ordinary packets, policy routing included.
     let route = links.find_route(ip, index)?.ok_or_else(|| no_route(ip, through))?;
@@ -68,9 +68,9 @@ pub fn find_path(
 
 /// The addresses that packets through an interface may have as their source: its own, or all of this machine's if packets stay inside it.
 pub fn own_addresses(location: &PortLocation) -> Result<Vec<IpAddr>, Error> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
     let mut links = NamespaceLinks::open_in(&netns)?;
-    let link = links.by_name(&location.interface)?;
+    let link = links.find_link_by_name(&location.interface)?;
     let all = links.list_addresses()?.into_iter();
     Ok(all.filter(|address| link.loopback || address.index == link.index).map(|address| address.ip).collect())
 }
@@ -81,7 +81,7 @@ fn no_route(ip: IpAddr, through: Option<&str>) -> Error {
 
 /// The interface that packets of this route leave through.
 fn exit_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
-    let link = links.by_index(route.index)?;
+    let link = links.find_link_by_index(route.index)?;
     if !route.is_local || link.loopback {
         return Ok(link);
     }
@@ -151,7 +151,7 @@ pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
     if !way.is_loopback || !way.ends.target.is_ipv4() {
         return Ok(None);
     }
-    let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
+    let netns = NetNs::open_named_or_current_namespace(way.location.namespace.as_deref())?;
     Ok(Some(OpenLoopback::hold_loopback_open(&netns)?))
 }
 

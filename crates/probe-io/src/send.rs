@@ -37,7 +37,7 @@ pub enum ProbeContent {
 
 /// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows, from the interface's own
 /// address to the target's. Nothing else is a probe: options such as a source route would lead it past the target.
-pub fn is_between(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
+pub fn is_frame_between(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
     check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
 
@@ -60,7 +60,7 @@ impl ProbeContent {
                     let text = frame::attribution_bytes(about.as_deref(), room - PROBE_NUMBER_BYTES);
                     payload[PROBE_NUMBER_BYTES..PROBE_NUMBER_BYTES + text.len()].copy_from_slice(text);
                 }
-                ends.write_udp(ports.0, ports.1, &payload, out);
+                ends.write_udp_frame(ports.0, ports.1, &payload, out);
             }
         }
     }
@@ -117,7 +117,7 @@ pub fn send_schedule_from(
         let aim = turn % aims.len().max(1);
         match aims.get_mut(aim).filter(|_| !ended) {
             Some(aim) => sent.refused = send_batch(probes, start, aim, &mut sent.records, on_sent)?,
-            None => sent.records.extend(probes.iter().map(|probe| unsent_record(probe, start))),
+            None => sent.records.extend(probes.iter().map(|probe| unsent_probe_record(probe, start))),
         }
     }
     Ok(sent)
@@ -146,7 +146,7 @@ fn send_batch(
     Ok(refused)
 }
 
-fn unsent_record(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
+fn unsent_probe_record(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
     DepartedFrame::new_unsent().into_record(*probe, start + probe.at)
 }
 
@@ -266,23 +266,23 @@ mod tests {
         let (mut frame, ends) = (Vec::new(), aim.way.ends);
         aim.content
             .write_frame(&ProbeSchedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
-        assert!(is_between(&frame, &ends));
+        assert!(is_frame_between(&frame, &ends));
         for at in [12, 26, 33] {
             let mut other = frame.clone();
             other[at] ^= 1;
-            assert!(!is_between(&other, &ends), "byte {at}");
+            assert!(!is_frame_between(&other, &ends), "byte {at}");
         }
-        assert!(!is_between(&frame[..30], &ends) && !is_between(&[], &ends));
+        assert!(!is_frame_between(&frame[..30], &ends) && !is_frame_between(&[], &ends));
         let mut routed = frame.clone();
         routed[14] = 0x46;
-        assert!(!is_between(&routed, &ends), "an option may be a source route");
+        assert!(!is_frame_between(&routed, &ends), "an option may be a source route");
         let six = ProbeFrameEndpoints {
             source: "2001:db8::1".parse().unwrap(),
             target: "2001:db8::2".parse().unwrap(),
             ..ends
         };
-        six.write_udp(1, 2, &[], &mut frame);
-        assert!(is_between(&frame, &six) && !is_between(&frame, &ends));
+        six.write_udp_frame(1, 2, &[], &mut frame);
+        assert!(is_frame_between(&frame, &six) && !is_frame_between(&frame, &ends));
     }
 
     #[test]

@@ -94,7 +94,7 @@ struct ServiceInterface {
 
 impl ServiceInterface {
     /// Time before their departure at which packets must be handed over.
-    fn handed_over_before(&self) -> Nanos {
+    fn hand_over_lead_time(&self) -> Nanos {
         self.lead + outlet::RELEASE_SLICE
     }
 }
@@ -134,8 +134,8 @@ impl ReleaseService {
         options: ServiceOptions,
         permission: Box<TargetPermission>,
     ) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         let interface = ServiceInterface {
             location: location.clone(),
             index: link.index,
@@ -159,7 +159,7 @@ impl ReleaseService {
 
     /// Time before their departure at which packets must be handed over.
     pub fn lead_time(&self) -> Nanos {
-        self.shared.interface.handed_over_before()
+        self.shared.interface.hand_over_lead_time()
     }
 
     /// Returns a reader of the service's counts, which works on any thread and never makes the service wait.
@@ -172,7 +172,7 @@ impl ReleaseService {
         let Self { listener, release, shared, netns, _loopback } = self;
         let outlet = {
             let shared = Arc::clone(&shared);
-            netns.spawn_in("release-outlet".to_owned(), move || {
+            netns.spawn_in_namespace("release-outlet".to_owned(), move || {
                 ServiceReleaseThread::new(release, &shared).run_outlet();
                 Ok(())
             })?
@@ -186,7 +186,7 @@ impl ReleaseService {
             // Threads of clients and of answers have no result.
             drop(thread.join());
         }
-        if is_whole { shared.take_result() } else { Err(Error::Gone) }
+        if is_whole { shared.take_past_clients() } else { Err(Error::Gone) }
     }
 }
 

@@ -189,7 +189,7 @@ impl<'a> TrainSender<'a> {
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
             let length = frame_length(due.frame);
             let planned = PlannedProbe { number: self.sent, train: self.begun, length, ..*probe };
-            self.series.add_sent(gone.into_record(planned, due.at));
+            self.series.add_sent_probe(gone.into_record(planned, due.at));
             self.sent += 1;
         }
         self.last = begins + ask.probes.last().map(|probe| probe.at).unwrap_or_default();
@@ -217,7 +217,7 @@ impl<'a> TrainSender<'a> {
     /// Waits for frames, for at most `within`, and handles the frames that arrived.
     fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
         self.listener.wait_for_frames(within)?;
-        self.listener.take_frames(|heard| {
+        self.listener.receive_waiting_frames(|heard| {
             let Some(reply) = heard.read_answer().and_then(|answer| self.method.read_reply(&answer)) else {
                 return;
             };

@@ -109,14 +109,14 @@ struct IpPacket<'a> {
 /// That checksum is then not checked.
 pub fn read_answer(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     let packet = read_ip_packet(read_be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
-    let is_sound = packet.is_sound && (lacks_checksum || is_right(&packet));
-    let content = read_content(&packet)?;
+    let is_sound = packet.is_sound && (lacks_checksum || is_digest_right(&packet));
+    let content = read_answer_content(&packet)?;
     let IpPacket { from, to, hop_limit, class, .. } = packet;
     Some(ProbeAnswer { from, to, hop_limit, class, is_sound, content })
 }
 
 /// Returns whether the checksum of the IP payload is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
-fn is_right(packet: &IpPacket<'_>) -> bool {
+fn is_digest_right(packet: &IpPacket<'_>) -> bool {
     // Over IPv6 the sum must be present, because IPv6 has no header checksum that would protect the addresses.
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
@@ -174,7 +174,7 @@ fn read_ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     })
 }
 
-fn read_content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
+fn read_answer_content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
     let carried = packet.carried;
     match packet.protocol {
         PROTOCOL_UDP => {

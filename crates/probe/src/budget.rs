@@ -85,11 +85,11 @@ impl ProbeBudget {
         mut train: impl Iterator<Item = (Nanos, u32)>,
     ) -> Result<(), BudgetExceeded> {
         let mut copy = self.clone();
-        train.try_for_each(|(after, length)| copy.take_frame(begins + after, length))
+        train.try_for_each(|(after, length)| copy.deduct_frame(begins + after, length))
     }
 
     /// Takes a frame of `length` bytes with departure time `at`; times must not decrease. A refusal takes nothing.
-    pub fn take_frame(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
+    pub fn deduct_frame(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
         let at = at.as_nanos();
         let limits = self.limits;
         // The total first: with it used up, no wait would help.
@@ -132,7 +132,7 @@ mod tests {
 
     fn taken(budget: &mut ProbeBudget, from: u64, every: u64, length: u32) -> usize {
         (0..100_000)
-            .take_while(|n| budget.take_frame(MonoTime::from_nanos(from + n * every), length).is_ok())
+            .take_while(|n| budget.deduct_frame(MonoTime::from_nanos(from + n * every), length).is_ok())
             .count()
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn a_burst_and_then_the_rate() {
         let mut budget = ProbeBudget::new(LIMITS);
         assert_eq!(taken(&mut budget, 1_000, 0, 60), 50);
-        assert_eq!(budget.take_frame(MonoTime::from_nanos(1_000), 60), Err(BudgetExceeded::Probes(LIMITS)));
+        assert_eq!(budget.deduct_frame(MonoTime::from_nanos(1_000), 60), Err(BudgetExceeded::Probes(LIMITS)));
         // Two more fit after a tenth of a second.
         assert_eq!(taken(&mut budget, 100_001_000, 0, 60), 2);
         let mut budget = ProbeBudget::new(LIMITS);
@@ -154,7 +154,7 @@ mod tests {
         // 50 at once, and one more for each 12.1 ms that have gone by.
         assert_eq!(taken(&mut budget, 0, 1_000_000, 1_514), 54);
         assert_eq!(
-            budget.take_frame(MonoTime::from_nanos(54_000_000), 1_514),
+            budget.deduct_frame(MonoTime::from_nanos(54_000_000), 1_514),
             Err(BudgetExceeded::Bits(limits))
         );
     }
@@ -167,14 +167,14 @@ mod tests {
         assert_eq!(budget.earliest_start(at, train(50)), Ok(at));
         assert_eq!(budget.earliest_start(at, train(51)), Err(BudgetExceeded::Probes(LIMITS)));
         for _ in 0..50 {
-            budget.take_frame(at, 60).unwrap();
+            budget.deduct_frame(at, 60).unwrap();
         }
         // Two of twenty a second.
         let begins = budget.earliest_start(at, train(2)).unwrap();
         let waits = begins.since(at);
         assert!(waits >= Nanos::from_millis(100) && waits <= Nanos::from_millis(101), "{waits}");
-        budget.take_frame(begins, 60).unwrap();
-        budget.take_frame(begins, 60).unwrap();
+        budget.deduct_frame(begins, 60).unwrap();
+        budget.deduct_frame(begins, 60).unwrap();
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod spruce;
 mod train;
 
 pub use chirp::ChirpEstimator;
-pub use modes::{SampleMode, find_modes};
+pub use modes::{SampleCluster, find_sample_modes};
 pub use pair::{PairEstimator, PairSelection};
 pub use pathload::{FleetShape, PathloadEstimator};
 pub use settle::{SettledTrains, TrainShape};
@@ -155,7 +155,7 @@ pub struct EstimateQuality {
     pub discarded: DiscardedTrains,
     /// Other rates that many pairs agreed on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub modes: Vec<SampleMode>,
+    pub modes: Vec<SampleCluster>,
 }
 
 /// Trains that were not used, by the reason.

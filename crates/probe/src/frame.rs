@@ -71,7 +71,7 @@ impl ProbeFrameEndpoints {
     }
 
     /// Writes a datagram into `frame`, in place of its old content.
-    pub fn write_udp(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
+    pub fn write_udp_frame(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
         let at = self.begin_frame(PROTOCOL_UDP, UDP + payload.len(), frame);
         frame.extend(source_port.to_be_bytes());
         frame.extend(target_port.to_be_bytes());
@@ -88,7 +88,7 @@ impl ProbeFrameEndpoints {
     }
 
     /// An echo request of ICMP or ICMPv6.
-    pub fn write_echo(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
+    pub fn write_echo_frame(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
         let protocol = if self.source.is_ipv4() { PROTOCOL_ICMP } else { PROTOCOL_ICMPV6 };
         let kind = if self.source.is_ipv4() { 8 } else { 128 };
         let at = self.begin_frame(protocol, UDP + payload.len(), frame);
@@ -101,7 +101,7 @@ impl ProbeFrameEndpoints {
         pad_frame(frame);
     }
 
-    pub fn write_tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
+    pub fn write_tcp_frame(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
         // The data offset counts words of four bytes, in four bits: options that are no whole word are cut.
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin_frame(PROTOCOL_TCP, header + segment.payload.len(), frame);

@@ -100,23 +100,23 @@ impl ProbePayload {
         bytes
     }
 
-    fn read_payload(&mut self, payload: &[u8]) -> Option<ReadPayload> {
+    fn read_payload(&mut self, payload: &[u8]) -> Option<ParsedPayload> {
         let number = payload_number(payload)?;
         // A payload is a function of number and length, so nothing has to be remembered: write it again and compare.
         let is_whole = self.write_payload(number, payload.len()) == payload;
-        Some(ReadPayload { number, is_whole })
+        Some(ParsedPayload { number, is_whole })
     }
 }
 
-struct ReadPayload {
+struct ParsedPayload {
     number: u32,
     /// True if all bytes of the payload are as they were written.
     is_whole: bool,
 }
 
-impl ReadPayload {
+impl ParsedPayload {
     /// The reply of an answer that returns this payload.
-    const fn echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
+    const fn reply_echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
         reply_without_peer_times(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
     }
 }
@@ -131,7 +131,7 @@ fn payload_room(ends: &ProbeFrameEndpoints, header: usize, length: u32) -> usize
 }
 
 /// Returns whether an error is about a packet of ours to the target.
-pub(crate) fn is_ours(ends: &ProbeFrameEndpoints, about: &QuotedPacket<'_>) -> bool {
+pub(crate) fn is_own_packet(ends: &ProbeFrameEndpoints, about: &QuotedPacket<'_>) -> bool {
     (about.source, about.target) == (ends.source, ends.target)
 }
 
@@ -179,7 +179,7 @@ impl ProbeMethod for EchoMethod {
         // The header has room for the lower half; the whole number is in the payload.
         let [.., high, low] = number.to_be_bytes();
         self.last = Some(number);
-        self.ends.write_echo(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
+        self.ends.write_echo_frame(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
     }
 
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
@@ -187,10 +187,10 @@ impl ProbeMethod for EchoMethod {
             AnswerContent::Echo { identifier, payload, .. }
                 if identifier == self.identifier && is_from(&self.ends, answer) =>
             {
-                Some(self.payload.read_payload(payload)?.echoed_by(answer))
+                Some(self.payload.read_payload(payload)?.reply_echoed_by(answer))
             }
             AnswerContent::Error { what, about }
-                if is_ours(&self.ends, &about) && about.echo_numbers().0 == self.identifier =>
+                if is_own_packet(&self.ends, &about) && about.echo_numbers().0 == self.identifier =>
             {
                 // A quote has at least the echo header, with the lower half of the number. The upper half is that of the latest
                 // number which has this lower half: no error is older than 65 536 probes.
@@ -232,7 +232,7 @@ impl ProbeMethod for DatagramMethod {
     fn write_probe(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let payload = self.payload.write_payload(number, payload_room(&self.ends, frame::UDP, length));
         self.last = Some(number);
-        self.ends.write_udp(self.own_port, self.port, payload, frame);
+        self.ends.write_udp_frame(self.own_port, self.port, payload, frame);
     }
 
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
@@ -240,10 +240,10 @@ impl ProbeMethod for DatagramMethod {
             AnswerContent::Udp { from, to, payload }
                 if (from, to) == (self.port, self.own_port) && is_from(&self.ends, answer) =>
             {
-                Some(self.payload.read_payload(payload)?.echoed_by(answer))
+                Some(self.payload.read_payload(payload)?.reply_echoed_by(answer))
             }
             AnswerContent::Error { what, about }
-                if is_ours(&self.ends, &about)
+                if is_own_packet(&self.ends, &about)
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == (self.own_port, self.port) =>
             {
@@ -282,7 +282,7 @@ impl ProbeMethod for OneWayMethod {
                 if (from, to) == (*own_port, *port)
                     && (answer.from, answer.to) == (ends.source, ends.target) =>
             {
-                Some(written.read_payload(payload)?.echoed_by(answer))
+                Some(written.read_payload(payload)?.reply_echoed_by(answer))
             }
             _ => None,
         }
@@ -337,7 +337,7 @@ impl ProbeMethod for SynMethod {
             options: &[2, 4, 5, 0xb4],
             ..TcpSegment::default()
         };
-        self.ends.write_tcp(&segment, frame);
+        self.ends.write_tcp_frame(&segment, frame);
     }
 
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
@@ -357,7 +357,7 @@ impl ProbeMethod for SynMethod {
                 Some(reply_without_peer_times(number, says, answer.is_sound))
             }
             AnswerContent::Error { what, about }
-                if is_ours(&self.ends, &about)
+                if is_own_packet(&self.ends, &about)
                     && about.protocol == PROTOCOL_TCP
                     && about.ports() == (self.own_port, self.port) =>
             {

@@ -54,7 +54,7 @@ impl TargetLimits {
     pub const DEFAULT_LIMITS: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
-    const fn narrowed_by(self, other: Self) -> Self {
+    const fn narrowed_by_limits(self, other: Self) -> Self {
         // `u64::min` is a method of `Ord`, which is not const.
         const fn smaller_of(one: u64, other: u64) -> u64 {
             if one < other { one } else { other }
@@ -169,7 +169,7 @@ impl ProbePermit {
         let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
         // Days are compared as text later, which is right only for this form.
         let days = permit.targets.iter().filter_map(|target| target.until.as_deref());
-        match days.into_iter().find(|day| !is_day(day)) {
+        match days.into_iter().find(|day| !is_date_text(day)) {
             Some(day) => Err(FileError(format!("`{day}` is not a date; write it like 2027-01-31"))),
             None => Ok(permit),
         }
@@ -197,12 +197,14 @@ impl ProbePermit {
     /// of the command line. Loopback addresses need no permission. If the permission in the file has expired, the address is refused even if
     /// the command line allows it. Every program that sends calls this, at the latest by [`Self::permit_target`].
     pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
-        let own = self.own_limits(ip, today)?;
+        let own = self.permitted_limits(ip, today)?;
         // A refusal of the owner wins, but "not named" is no refusal: the usual limits hold then.
         match self.owner.as_ref().map(|owner| owner.limits_for(ip, today)) {
             None => Ok(own),
-            Some(Ok(word)) => Ok(own.narrowed_by(word)),
-            Some(Err(PermitRefusal::NotAllowed(_))) => Ok(own.narrowed_by(TargetLimits::DEFAULT_LIMITS)),
+            Some(Ok(word)) => Ok(own.narrowed_by_limits(word)),
+            Some(Err(PermitRefusal::NotAllowed(_))) => {
+                Ok(own.narrowed_by_limits(TargetLimits::DEFAULT_LIMITS))
+            }
             Some(Err(refusal)) => Err(refusal),
         }
     }
@@ -211,16 +213,20 @@ impl ProbePermit {
     pub fn least_limits(&self) -> TargetLimits {
         let named = self.targets.iter().map(TargetNetwork::limits);
         let typed = (!self.typed.is_empty()).then_some(TargetLimits::DEFAULT_LIMITS);
-        let own =
-            named.chain(typed).reduce(TargetLimits::narrowed_by).unwrap_or(TargetLimits::DEFAULT_LIMITS);
+        let own = named
+            .chain(typed)
+            .reduce(TargetLimits::narrowed_by_limits)
+            .unwrap_or(TargetLimits::DEFAULT_LIMITS);
         // Targets that the owner does not name have the usual limits.
         match &self.owner {
-            Some(owner) => own.narrowed_by(owner.least_limits()).narrowed_by(TargetLimits::DEFAULT_LIMITS),
+            Some(owner) => {
+                own.narrowed_by_limits(owner.least_limits()).narrowed_by_limits(TargetLimits::DEFAULT_LIMITS)
+            }
             None => own,
         }
     }
 
-    fn own_limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
+    fn permitted_limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         // `::ffff:192.0.2.7` reaches the same host as `192.0.2.7`, and would slip past `never` otherwise.
         let ip = ip.to_canonical();
         if self.never.iter().any(|network| network.contains(ip)) {
@@ -249,7 +255,7 @@ impl ProbePermit {
     }
 }
 
-fn is_day(text: &str) -> bool {
+fn is_date_text(text: &str) -> bool {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     shape == "0000-00-00"
 }

@@ -90,7 +90,7 @@ pub struct DepartureStamp {
 }
 
 impl DepartureStamp {
-    pub fn find_stage(all: &[Self], stage: DepartureStage) -> Option<ProbeStamp> {
+    pub fn stamp_of_stage(all: &[Self], stage: DepartureStage) -> Option<ProbeStamp> {
         all.iter().find(|departure| departure.stage == stage).map(|departure| departure.stamp)
     }
 
@@ -181,7 +181,7 @@ impl ProbeRecord {
     }
 
     pub fn departure_stamp(&self, stage: DepartureStage) -> Option<ProbeStamp> {
-        DepartureStamp::find_stage(&self.departures, stage)
+        DepartureStamp::stamp_of_stage(&self.departures, stage)
     }
 
     /// The best known departure time on this node's clock: the last stage that was stamped, else the release, else the hand-over.

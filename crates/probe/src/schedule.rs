@@ -87,7 +87,7 @@ impl ProbeSchedule {
                     let planned = PlannedProbe { number: 0, train, kind: ProbeKind::Single, at, length };
                     // The drawn value depends only on the number, so the schedule can be computed
                     // again from its seed.
-                    at += draw_exponential(seed, u64::from(train), mean);
+                    at += draw_exponential_sample(seed, u64::from(train), mean);
                     planned
                 })
                 .collect(),
@@ -114,7 +114,7 @@ impl ProbeSchedule {
     }
 
     /// The trains: neighbours of the same number.
-    pub fn each_train(&self) -> impl Iterator<Item = &[PlannedProbe]> {
+    pub fn iter_trains(&self) -> impl Iterator<Item = &[PlannedProbe]> {
         self.0.chunk_by(|one, other| one.train == other.train)
     }
 
@@ -172,7 +172,7 @@ impl ScheduledTrain {
     clippy::cast_sign_loss,
     reason = "positive, and cut off at the longest time"
 )]
-fn draw_exponential(seed: u64, n: u64, mean: Nanos) -> Nanos {
+fn draw_exponential_sample(seed: u64, n: u64, mean: Nanos) -> Nanos {
     // The share is in (0, 1], so its logarithm is finite; a float holds 53 bits.
     let share = ((keyed_mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Nanos::new((-share.ln() * mean.as_u64() as f64) as u64)
@@ -189,7 +189,7 @@ mod tests {
         let at: Vec<_> =
             schedule.probes().iter().map(|p| (p.number, p.train, p.at.as_u64() / 1000)).collect();
         assert_eq!(at, [(0, 0, 0), (1, 0, 10), (2, 0, 20), (3, 1, 1000), (4, 1, 1010), (5, 1, 1020)]);
-        assert_eq!(schedule.each_train().map(<[_]>::len).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(schedule.iter_trains().map(<[_]>::len).collect::<Vec<_>>(), [3, 3]);
         assert_eq!(schedule.last_departure(), Nanos::from_micros(1020));
     }
 

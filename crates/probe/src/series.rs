@@ -7,7 +7,7 @@
 
 use crate::method::{ProbeReply, ReplyMeaning};
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp, StampClock};
-use crate::summary::{nearest_rank, percentile};
+use crate::summary::{nearest_rank, percentile_of_sorted};
 use packetrig_stats::jitter::JitterMeter;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -130,7 +130,7 @@ impl ProbeSeries {
     }
 
     /// Adds a probe that has left, or that the limits did not allow. Probes come in order of their numbers.
-    pub fn add_sent(&mut self, record: ProbeRecord) {
+    pub fn add_sent_probe(&mut self, record: ProbeRecord) {
         let is_unsent = record.flags.contains(&ProbeFlag::Unsent);
         if is_unsent {
             self.counts.unsent += 1;
@@ -231,7 +231,7 @@ impl ProbeSeries {
     }
 
     fn round_trip_times(&self) -> Option<SeriesTimes> {
-        let mut taken = round_trips(self.records.iter().filter(|record| !is_first(record)));
+        let mut taken = round_trips(self.records.iter().filter(|record| !is_first_probe(record)));
         // The time of a single probe is better than none.
         if taken.is_empty() {
             taken = round_trips(self.records.iter());
@@ -241,7 +241,7 @@ impl ProbeSeries {
     }
 }
 
-fn is_first(record: &ProbeRecord) -> bool {
+fn is_first_probe(record: &ProbeRecord) -> bool {
     record.flags.contains(&ProbeFlag::First)
 }
 
@@ -273,8 +273,8 @@ pub fn time_statistics(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option
         samples: sorted.len() as u64,
         min_ns,
         p50_ns: nearest_rank(&sorted, 50),
-        p95_ns: percentile(&sorted, 95),
-        p99_ns: percentile(&sorted, 99),
+        p95_ns: percentile_of_sorted(&sorted, 95),
+        p99_ns: percentile_of_sorted(&sorted, 99),
         max_ns,
         mean_ns,
         mdev_ns: (squares / count).sqrt(),

@@ -84,7 +84,7 @@ impl SessionKey {
     }
 
     /// Returns whether a digest is right. It takes the same time either way, so that timing reveals nothing to a forger.
-    pub(crate) fn is_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
+    pub(crate) fn is_digest_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
         digest.len() == DIGEST_BYTES && self.compute_mac(parts).verify_truncated_left(digest).is_ok()
     }
 }

@@ -24,8 +24,8 @@ impl ErrorSpread {
         Some(Self {
             least: *values.first()?,
             p50: nearest_rank(&values, 50),
-            p95: percentile(&values, 95),
-            p99: percentile(&values, 99),
+            p95: percentile_of_sorted(&values, 95),
+            p99: percentile_of_sorted(&values, 99),
             most: *values.last()?,
         })
     }
@@ -37,7 +37,7 @@ pub(crate) fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> T {
 }
 
 /// A percentile, if at least one value lies above it: the 99th percentile of fewer than 100 values would only be the largest one.
-pub(crate) fn percentile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+pub(crate) fn percentile_of_sorted<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     (sorted.len() * (100 - percent) >= 100).then(|| nearest_rank(sorted, percent))
 }
 
@@ -74,13 +74,13 @@ impl ReleaseSummary {
         Self {
             planned: records.len() as u64,
             sent: gone.len() as u64,
-            unsent: count_flagged(records, ProbeFlag::Unsent),
-            dropped: count_flagged(records, ProbeFlag::Dropped),
-            late: count_flagged(records, ProbeFlag::Late),
-            early: count_flagged(records, ProbeFlag::Early),
-            stolen: count_flagged(records, ProbeFlag::Stolen),
-            stamps_missing: count_flagged(records, ProbeFlag::StampMissing),
-            stamps_disagree: count_flagged(records, ProbeFlag::StampsDisagree),
+            unsent: count_flagged_probes(records, ProbeFlag::Unsent),
+            dropped: count_flagged_probes(records, ProbeFlag::Dropped),
+            late: count_flagged_probes(records, ProbeFlag::Late),
+            early: count_flagged_probes(records, ProbeFlag::Early),
+            stolen: count_flagged_probes(records, ProbeFlag::Stolen),
+            stamps_missing: count_flagged_probes(records, ProbeFlag::StampMissing),
+            stamps_disagree: count_flagged_probes(records, ProbeFlag::StampsDisagree),
             release_error_ns: ErrorSpread::from_values(
                 gone.iter().map(|record| release_error(record)).collect(),
             ),
@@ -97,7 +97,7 @@ impl ReleaseSummary {
     }
 }
 
-fn count_flagged(records: &[ProbeRecord], flag: ProbeFlag) -> u64 {
+fn count_flagged_probes(records: &[ProbeRecord], flag: ProbeFlag) -> u64 {
     records.iter().filter(|record| record.flags.contains(&flag)).count() as u64
 }
 

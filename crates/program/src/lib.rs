@@ -22,7 +22,7 @@ pub mod table;
 pub use allowed_users::check_allowed_users;
 pub use error::{Error, UnwrittenResult};
 pub use run::{CommandError, ProgramName, run_program};
-pub use safe_text::make_safe;
+pub use safe_text::escape_unsafe_text;
 
 /// Returns true if a signal asks the command to end. Latched signals only: see [`packetrig_sys::signal::latch_end_signals`].
 pub fn is_interrupted() -> bool {

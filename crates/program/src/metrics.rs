@@ -86,7 +86,7 @@ struct MetricsConnections<R> {
 impl<R: Fn() -> String> MetricsConnections<R> {
     fn serve_until(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            self.serve_once();
+            self.advance_connections();
             std::thread::sleep(if self.open.is_empty() {
                 CONNECTION_CHECK_INTERVAL
             } else {
@@ -96,7 +96,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
     }
 
     /// Accepts new connections, and advances each as far as possible without waiting.
-    fn serve_once(&mut self) {
+    fn advance_connections(&mut self) {
         // At most as many connections are accepted as can be open, so that a flood cannot keep the loop busy.
         for _ in 0..MAX_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { break };
@@ -216,10 +216,10 @@ fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
 fn is_address_or_localhost(host: &str) -> bool {
     let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
     // Both forms are tried, because the last group of a bare IPv6 address looks like a port.
-    is_address(host) || is_address(without_port) || without_port.eq_ignore_ascii_case("localhost")
+    is_address_text(host) || is_address_text(without_port) || without_port.eq_ignore_ascii_case("localhost")
 }
 
-fn is_address(text: &str) -> bool {
+fn is_address_text(text: &str) -> bool {
     text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
 }
 

@@ -2,7 +2,7 @@
 //! ends the writing, not the work; a full disk is reported at the end.
 
 use crate::safe_text::colour_text;
-use crate::{UnwrittenResult, event_log, make_safe};
+use crate::{UnwrittenResult, escape_unsafe_text, event_log};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -42,13 +42,13 @@ impl<W: Write> CommandOutput<W> {
         self.closed
     }
 
-    /// Writes a text, as far as it is [make_safe] for a terminal.
+    /// Writes a text, as far as it is [escape_unsafe_text] for a terminal.
     pub fn write_text(&mut self, text: impl Display) {
         if self.closed {
             return;
         }
         let text = text.to_string();
-        let written = self.results.write_all(make_safe(&text).as_bytes());
+        let written = self.results.write_all(escape_unsafe_text(&text).as_bytes());
         // Flushed each time: the standard library ignores errors of the flush when the process exits.
         if let Err(error) = written.and_then(|()| self.results.flush()) {
             self.closed = true;
@@ -115,14 +115,14 @@ pub fn print_failure(text: impl Display) {
     print_remark(format_args!("{} {text}", TextStyle::for_remarks().bad("error:")));
 }
 
-/// Writes a line to standard error, as far as it is [make_safe] for a terminal. With a log, it is an event.
+/// Writes a line to standard error, as far as it is [escape_unsafe_text] for a terminal. With a log, it is an event.
 pub fn print_remark(text: impl Display) {
     if event_log::is_event_log_enabled() {
         // An event is one line of the log, so a remark of several lines becomes several events.
         return text.to_string().lines().for_each(log_remark);
     }
     // Without a reader of standard error the remark is lost, and the work continues.
-    drop(writeln!(io::stderr(), "{}", make_safe(&text.to_string())));
+    drop(writeln!(io::stderr(), "{}", escape_unsafe_text(&text.to_string())));
 }
 
 /// Colours and a width, if the reader is a terminal that has them.
@@ -194,7 +194,7 @@ fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     named
         .filter(|columns| *columns > 0)
-        .or_else(|| packetrig_sys::terminal::columns(terminal).map(usize::from))
+        .or_else(|| packetrig_sys::terminal::terminal_column_count(terminal).map(usize::from))
 }
 
 #[cfg(test)]
@@ -241,6 +241,6 @@ mod tests {
     fn a_plain_style_adds_nothing() {
         assert_eq!(TextStyle::PLAIN.bad("FAIL"), "FAIL");
         let style = TextStyle { coloured: true, width: None };
-        assert_eq!(make_safe(&style.bad("FAIL")), "\u{1b}[1;31mFAIL\u{1b}[0m");
+        assert_eq!(escape_unsafe_text(&style.bad("FAIL")), "\u{1b}[1;31mFAIL\u{1b}[0m");
     }
 }

@@ -35,8 +35,8 @@ pub fn run_program<C: Parser, E: CommandError>(
     perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
 ) -> ExitCode {
     // The umask is set before any file is made: only the owner may read captures and keys.
-    private_files::tighten_process();
-    private_files::on_exposed(|file, error| {
+    private_files::restrict_new_files_to_owner();
+    private_files::set_exposed_file_callback(|file, error| {
         print_remark(format_args!(
             "warning: cannot make {} private ({error}): other users may read this and other files there",
             file.display()

@@ -13,8 +13,8 @@ const CLEAR_SCREEN_SEQUENCES: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[
 const MAX_COLOUR_SEQUENCE_BYTES: usize = 32;
 
 /// Escapes all characters that a terminal would obey and a reader would not see.
-pub fn make_safe(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe) {
+pub fn escape_unsafe_text(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe_char) {
         return Cow::Borrowed(text);
     }
     // Sequences that clear the screen stay only at the beginning, where this program puts them: in the middle
@@ -24,14 +24,14 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
-        if let Some(OwnColour { code, length }) = find_own_colour_sequence(left) {
+        if let Some(OwnColourSequence { code, length }) = find_own_colour_sequence(left) {
             // The key is left out: a terminal does not need it, and printing would reveal it.
             shown.extend(["\u{1b}[", code, "m"]);
             left = &left[length..];
             continue;
         }
         let (part, rest) = left.split_at(first.len_utf8());
-        if is_unsafe(first) {
+        if is_unsafe_char(first) {
             shown.extend(first.escape_unicode());
         } else {
             shown.push_str(part);
@@ -42,12 +42,12 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns true if the character is not printable and is no line end or tab.
-fn is_unsafe(c: char) -> bool {
+fn is_unsafe_char(c: char) -> bool {
     !matches!(c, '\n' | '\t') && !is_visible_char(c)
 }
 
-/// Colours the text with a sequence that [`make_safe`] accepts. Only this program can write such a sequence: it holds a secret number, so
-/// no text from elsewhere can colour or hide the text behind it.
+/// Colours the text with a sequence that [`escape_unsafe_text`] accepts. Only this program can write such a
+/// sequence: it holds a secret number, so no text from elsewhere can colour or hide the text behind it.
 pub(crate) fn colour_text(text: &str, code: &str) -> String {
     let key = colour_key();
     format!("\u{1b}[{code};{key}m{text}\u{1b}[0;{key}m")
@@ -60,19 +60,19 @@ fn colour_key() -> &'static str {
 }
 
 /// A colour sequence of this program, with its length in bytes.
-struct OwnColour<'a> {
+struct OwnColourSequence<'a> {
     code: &'a str,
     length: usize,
 }
 
 /// Finds the colour sequence at the beginning of the text, if this program has written it.
-fn find_own_colour_sequence(text: &str) -> Option<OwnColour<'_>> {
+fn find_own_colour_sequence(text: &str) -> Option<OwnColourSequence<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
     // The search is bounded: otherwise a text of many escapes would be searched to its end for each escape.
     let end = codes.bytes().take(MAX_COLOUR_SEQUENCE_BYTES).position(|byte| byte == b'm')?;
     let (code, key) = codes[..end].rsplit_once(';')?;
     let length = "\u{1b}[".len() + end + 1;
-    (key == colour_key()).then_some(OwnColour { code, length })
+    (key == colour_key()).then_some(OwnColourSequence { code, length })
 }
 
 #[cfg(test)]
@@ -98,16 +98,16 @@ mod tests {
             ),
         ];
         for (text, shown) in cases {
-            assert_eq!(make_safe(text), shown);
+            assert_eq!(escape_unsafe_text(text), shown);
         }
     }
 
     #[test]
     fn only_colours_of_this_program_are_shown() {
         let text = format!("{} b\u{1b}[31mred", colour_text("PASS", "1;32"));
-        assert_eq!(make_safe(&text), "\u{1b}[1;32mPASS\u{1b}[0m b\\u{1b}[31mred");
-        assert_eq!(make_safe("\u{1b}[1;31;12345mx"), "\\u{1b}[1;31;12345mx", "a guess");
-        assert_eq!(make_safe("\u{1b}[0m\u{1b}["), "\\u{1b}[0m\\u{1b}[");
+        assert_eq!(escape_unsafe_text(&text), "\u{1b}[1;32mPASS\u{1b}[0m b\\u{1b}[31mred");
+        assert_eq!(escape_unsafe_text("\u{1b}[1;31;12345mx"), "\\u{1b}[1;31;12345mx", "a guess");
+        assert_eq!(escape_unsafe_text("\u{1b}[0m\u{1b}["), "\\u{1b}[0m\\u{1b}[");
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         for text in
             ["one\n\ttwo\n", "\u{1b}[H\u{1b}[J  1.0 s", "größer 10 µs…", "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀"]
         {
-            assert_eq!(make_safe(text), text);
+            assert_eq!(escape_unsafe_text(text), text);
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
             .filter_map(char::from_u32)
         {
             let escaped = c.escape_unicode().to_string();
-            let shown = make_safe(c.encode_utf8(&mut [0; 4])).into_owned();
+            let shown = escape_unsafe_text(c.encode_utf8(&mut [0; 4])).into_owned();
             assert_eq!(shown == escaped, !matches!(c, '\n' | '\t'), "{escaped}");
         }
     }

@@ -6,7 +6,7 @@ mod needs;
 
 pub use flags::{SandboxFlags, SandboxMode, UserFlags};
 pub use needs::{
-    BecomeUser, ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, file_rules, rig_file_rules,
+    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
     rights_for_files, rights_for_ports,
 };
 
@@ -52,7 +52,7 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
     }
     let becoming = if sandbox::is_root() { choose_user(user)? } else { SandboxUserChoice::default() };
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
-    let sandbox = Some(Sandbox::begin_opening(&policy)?);
+    let sandbox = Some(Sandbox::begin_sandbox_opening(&policy)?);
     let SandboxUserChoice { user, reason } = becoming;
     Ok(ProgramOpening { program, class, user, reason, network_thread_capabilities, sandbox, is_quiet: false })
 }
@@ -101,7 +101,7 @@ impl ProgramOpening {
             netns::keep_threads_in(namespaces);
         }
         // The thread is started before the rights are given up: a thread inherits rights from the one that starts it.
-        let rigs = ResidentThread::start_here("rigs")?;
+        let rigs = ResidentThread::start_thread_here("rigs")?;
         let network_thread_capabilities = self.network_thread_capabilities;
         // The process is confined before this thread: TSYNC of seccomp gives all threads the filters of the
         // caller, so a narrower filter of this thread would also apply to the thread of the rigs.
@@ -122,12 +122,12 @@ pub struct ThreadConfinement {
 
 impl ThreadConfinement {
     /// Does `work` on a confined thread. Threads that it starts are confined, too.
-    pub fn run_work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    pub fn run_confined_work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
     }
 
-    /// Does `work` like `run_work`, with the right to listen at `port` and no other one.
+    /// Does `work` like `run_confined_work`, with the right to listen at `port` and no other one.
     pub fn run_listener<T: Send>(&self, port: u16, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
         let kept = kept.intersect_with(rights_for_ports(&[port]));
@@ -161,7 +161,7 @@ pub fn limit_rights(flags: &SandboxFlags, kept: ProcessCapabilities) -> Result<(
 /// rights except for files.
 pub fn run_confined<T: Send>(flags: &SandboxFlags, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
-    ThreadConfinement { kept }.run_work(work)
+    ThreadConfinement { kept }.run_confined_work(work)
 }
 
 fn print_protections(
@@ -187,16 +187,16 @@ struct SandboxUserChoice {
 const CANNOT_SWITCH_USER_TEXT: &str =
     "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
 
-fn choose_user(request: BecomeUser) -> Result<SandboxUserChoice, Error> {
+fn choose_user(request: UserToBecome) -> Result<SandboxUserChoice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
     // Root of a container may lack these capabilities, so the number 0 of the user proves nothing.
     let may_switch = ProcessCapabilities::read_permitted()?.intersect_with(switching) == switching;
     let wanted = match request {
-        BecomeUser::Stay(reason) => {
+        UserToBecome::Stay(reason) => {
             return Ok(SandboxUserChoice { user: None, reason: Some(reason.to_owned()) });
         }
         // The user asked for this account, so a failure is an error; the default accounts below are only tried.
-        BecomeUser::Named(name) => {
+        UserToBecome::Named(name) => {
             let user = ProcessUser::find_by_name(&name)
                 .map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
             if !may_switch && user.uid != 0 {
@@ -205,7 +205,7 @@ fn choose_user(request: BecomeUser) -> Result<SandboxUserChoice, Error> {
             return Ok(SandboxUserChoice { user: Some(user), reason: None });
         }
         // Files stay readable for the person who owns the directory.
-        BecomeUser::OwnerOf(path) => {
+        UserToBecome::OwnerOf(path) => {
             let owner = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
             let owner = owner.map_err(|source| Error::Write { what: path.display().to_string(), source })?;
             if owner == 0 {
@@ -217,7 +217,7 @@ fn choose_user(request: BecomeUser) -> Result<SandboxUserChoice, Error> {
             }
             owner.to_string()
         }
-        BecomeUser::Nobody => "nobody".to_owned(),
+        UserToBecome::Nobody => "nobody".to_owned(),
     };
     if !may_switch {
         return Ok(SandboxUserChoice { user: None, reason: Some(CANNOT_SWITCH_USER_TEXT.to_owned()) });

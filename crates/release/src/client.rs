@@ -106,7 +106,7 @@ impl ReleaseClient {
         packets: Vec<PacketToRelease>,
     ) -> Result<(u64, BatchAcceptance), ReleaseError> {
         // A batch that is refused here has used its number: gaps do no harm, and repeated numbers would.
-        let batch = self.new_id();
+        let batch = self.next_request_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
         let most = self.facts.batch_packets;
@@ -125,7 +125,7 @@ impl ReleaseClient {
     /// Removes packets from the queue and returns their number: packets of one batch or of all batches (0),
     /// of one train or of all trains (0).
     pub fn cancel_packets(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
-        let id = self.new_id();
+        let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Cancel { id, batch, train })? {
             ServiceMessage::Cancelled { count, .. } => Ok(count),
             _ => Err(ReleaseError::Broken),
@@ -134,7 +134,7 @@ impl ReleaseClient {
 
     /// Requests answers to this client's packets; `None` ends that.
     pub fn listen_for_answers(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
-        let id = self.new_id();
+        let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Listen { id, filter })? {
             ServiceMessage::Listening { .. } => Ok(()),
             _ => Err(ReleaseError::Broken),
@@ -142,7 +142,7 @@ impl ReleaseClient {
     }
 
     pub fn query_state(&mut self) -> Result<ServiceState, ReleaseError> {
-        let id = self.new_id();
+        let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Status { id })? {
             ServiceMessage::State { state, .. } => Ok(state),
             _ => Err(ReleaseError::Broken),
@@ -151,7 +151,7 @@ impl ReleaseClient {
 
     /// The limits of a target; `None`: it may not be probed.
     pub fn query_limits(&mut self, target: IpAddr) -> Result<Option<PacketLimits>, ReleaseError> {
-        let id = self.new_id();
+        let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Target { id, address: target })? {
             ServiceMessage::Limits { limits, .. } => Ok(limits),
             _ => Err(ReleaseError::Broken),
@@ -163,7 +163,7 @@ impl ReleaseClient {
         self.connection.next_event(within)
     }
 
-    const fn new_id(&mut self) -> u64 {
+    const fn next_request_id(&mut self) -> u64 {
         // The id is never 0, which means all batches in CANCEL.
         self.next_id += 1;
         self.next_id

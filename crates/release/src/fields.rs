@@ -91,7 +91,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Sets the packet to which all following fields belong.
-    pub(crate) const fn enter_packet(&mut self, packet: Option<u32>) {
+    pub(crate) const fn set_current_packet(&mut self, packet: Option<u32>) {
         self.place.packet = packet;
     }
 
@@ -129,7 +129,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reads bytes and the padding after them, which must be zeros.
-    pub(crate) fn read_padded(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn read_padded_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let all = self.read_bytes(count.checked_next_multiple_of(MESSAGE_ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
         // Later versions can give a meaning to reserved bytes only if readers never accepted any value but

@@ -1,7 +1,7 @@
 //! Builds the report of a run from the results of its nodes.
 
 use super::claims;
-use super::figures::sum_of;
+use super::figures::saturating_sum_of;
 use super::limits;
 use super::lookup::ResultLookup;
 use super::nodes;
@@ -183,29 +183,33 @@ fn sum_ledgers(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger 
     }
     // Copies that the plan expects at a receiver count, but the receiver does not know the plan's ratio.
     for stream in streams {
-        ledger.move_between(LedgerAccount::Duplicate, LedgerAccount::Counted, stream.expected_copies());
+        ledger.move_frames_between(
+            LedgerAccount::Duplicate,
+            LedgerAccount::Counted,
+            stream.expected_copies(),
+        );
     }
     let measured: Vec<_> =
         streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
     // The sum is unknown if one end of one stream did not report: a missing count is never zero.
     if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
-        ledger.add_measured(LedgerAccount::Expected, sum_over(&measured, |loss| loss.expected));
-        ledger.add_measured(LedgerAccount::Lost, sum_over(&measured, |loss| loss.lost));
+        ledger.add_measured_frames(LedgerAccount::Expected, sum_loss_counts(&measured, |loss| loss.expected));
+        ledger.add_measured_frames(LedgerAccount::Lost, sum_loss_counts(&measured, |loss| loss.lost));
     }
     ledger
 }
 
-fn sum_over(streams: &[&StreamReport], count: fn(&FrameLoss) -> u64) -> Option<u64> {
+fn sum_loss_counts(streams: &[&StreamReport], count: fn(&FrameLoss) -> u64) -> Option<u64> {
     let counts = streams.iter().map(|stream| stream.loss.as_ref().map(count));
-    counts.collect::<Option<Vec<u64>>>().map(sum_of)
+    counts.collect::<Option<Vec<u64>>>().map(saturating_sum_of)
 }
 
 fn total_lost(streams: &[StreamReport]) -> u64 {
-    sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost))
+    saturating_sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost))
 }
 
 fn sum_doubtful_losses(streams: &[StreamReport]) -> u64 {
-    sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
+    saturating_sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
 }
 
 /// Caveats of the nodes, and caveats that need the results of all nodes.

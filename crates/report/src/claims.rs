@@ -130,13 +130,13 @@ struct PlanPart<'a> {
 }
 
 impl PlanPart<'_> {
-    fn is_own(&self, port: usize) -> bool {
+    fn is_own_port(&self, port: usize) -> bool {
         // A run on one machine has no list of places, because all ports belong to this machine.
         self.places.get(port).is_none_or(|place| place.node.0 == self.node)
     }
 
     fn own_port(&self, port: usize) -> Option<usize> {
-        (port < self.plan.ports.len() && self.is_own(port)).then_some(port)
+        (port < self.plan.ports.len() && self.is_own_port(port)).then_some(port)
     }
 
     fn local_stream_index(&self, stream: usize) -> Option<usize> {
@@ -144,7 +144,7 @@ impl PlanPart<'_> {
     }
 
     fn sent_stream(&self, stream: usize) -> Option<usize> {
-        self.local_stream_index(stream).filter(|stream| self.is_own(self.plan.streams[*stream].tx))
+        self.local_stream_index(stream).filter(|stream| self.is_own_port(self.plan.streams[*stream].tx))
     }
 }
 

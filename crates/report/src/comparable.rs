@@ -1,6 +1,6 @@
 //! Figures of a run that can be compared with figures of another run.
 
-use super::figures::sum_of;
+use super::figures::saturating_sum_of;
 use super::{FrameLoss, LatencyReport, MeanRate, ProbeFindings, ProbesReport, RunReport, StreamReport};
 use packetrig_stats::bounded::Bounded;
 use packetrig_stats::figure::{BetterDirection, ReportFigure};
@@ -33,16 +33,16 @@ fn list_total_figures(report: &RunReport) -> Vec<ReportFigure> {
     // A sum is unknown if one of its parts is unknown.
     let rates: Option<Vec<_>> = measured.iter().map(|stream| stream_throughput(stream)).collect();
     let losses: Option<Vec<_>> = measured.iter().map(|stream| stream.loss).collect();
-    let sum = |of: fn(&FrameLoss) -> u64| Some(sum_of(losses.as_ref()?.iter().map(of)));
+    let sum = |of: fn(&FrameLoss) -> u64| Some(saturating_sum_of(losses.as_ref()?.iter().map(of)));
     let share = |part: Option<u64>| percent_of(part?, sum(|loss| loss.expected)?);
     let rates = rates.filter(|rates| !rates.is_empty());
     let rate = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.value).sum());
     let doubt = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.doubt).sum());
     vec![
-        higher_is_better("throughput", RUN_SUBJECT, rate, FRAME_RATE_UNIT).with_uncertainty(doubt),
-        lower_is_better("loss", RUN_SUBJECT, share(sum(|loss| loss.lost)), PERCENT_UNIT)
+        higher_is_better_figure("throughput", RUN_SUBJECT, rate, FRAME_RATE_UNIT).with_uncertainty(doubt),
+        lower_is_better_figure("loss", RUN_SUBJECT, share(sum(|loss| loss.lost)), PERCENT_UNIT)
             .with_uncertainty(share(sum(|loss| loss.in_doubt))),
-        higher_is_better("load-factor", RUN_SUBJECT, report.load.map(|load| load.k), ""),
+        higher_is_better_figure("load-factor", RUN_SUBJECT, report.load.map(|load| load.k), ""),
     ]
 }
 
@@ -60,12 +60,12 @@ fn list_stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     let none = Some(Bounded::exactly(Nanos::ZERO));
     let outage = outages.and_then(|found| if found.count == 0 { none } else { found.longest_length });
     let mut figures = vec![
-        higher_is_better("throughput", name, rate.map(|rate| rate.value), FRAME_RATE_UNIT)
+        higher_is_better_figure("throughput", name, rate.map(|rate| rate.value), FRAME_RATE_UNIT)
             .with_uncertainty(rate.map(|rate| rate.doubt)),
-        lower_is_better("loss", name, loss(|loss| loss.lost), PERCENT_UNIT)
+        lower_is_better_figure("loss", name, loss(|loss| loss.lost), PERCENT_UNIT)
             .with_uncertainty(loss(|loss| loss.in_doubt)),
-        lower_is_better("duplicates", name, share(|counts| counts.duplicates), PERCENT_UNIT),
-        lower_is_better("reordered", name, share(|counts| counts.reordered), PERCENT_UNIT),
+        lower_is_better_figure("duplicates", name, share(|counts| counts.duplicates), PERCENT_UNIT),
+        lower_is_better_figure("reordered", name, share(|counts| counts.reordered), PERCENT_UNIT),
         build_bounded_figure("longest-outage", name, outage),
     ];
     figures.extend(stream.latency.iter().flat_map(|latency| list_latency_figures(name, latency)));
@@ -138,7 +138,7 @@ fn list_latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigu
     // Each figure has its own bounds; a report of an older version has one error for all.
     let figures = values.into_iter().map(|(name, value, bounded)| {
         let doubt = bounded.map(largest_deviation).or_else(|| latency.error.p99());
-        lower_is_better(name, stream, Some(nanos_as_float(value)), TIME_UNIT)
+        lower_is_better_figure(name, stream, Some(nanos_as_float(value)), TIME_UNIT)
             .with_uncertainty(doubt.map(nanos_as_float))
     });
     figures.collect()
@@ -146,7 +146,7 @@ fn list_latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigu
 
 /// Figure of a time with its own bounds.
 fn build_bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
-    lower_is_better(name, stream, time.map(|time| nanos_as_float(time.value)), TIME_UNIT)
+    lower_is_better_figure(name, stream, time.map(|time| nanos_as_float(time.value)), TIME_UNIT)
         .with_uncertainty(time.map(|time| nanos_as_float(largest_deviation(time))))
 }
 
@@ -163,11 +163,12 @@ fn list_probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
 
 fn list_line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
     let loss = percent_of(found.counts.lost, found.counts.sent);
-    let mut figures = vec![lower_is_better("probe-loss", line, loss, PERCENT_UNIT)];
+    let mut figures = vec![lower_is_better_figure("probe-loss", line, loss, PERCENT_UNIT)];
     if let Some(rate) = found.capacity_rate() {
         // A comparison uses one uncertainty for both directions, so the larger distance is used.
         let doubt = rate.high.saturating_sub(rate.bits_per_s).max(rate.bits_per_s.saturating_sub(rate.low));
-        let figure = higher_is_better("probe-capacity", line, Some(rate.bits_per_s as f64), BIT_RATE_UNIT);
+        let figure =
+            higher_is_better_figure("probe-capacity", line, Some(rate.bits_per_s as f64), BIT_RATE_UNIT);
         figures.push(figure.with_uncertainty(Some(doubt as f64)));
     }
     let times = [
@@ -183,7 +184,7 @@ fn list_line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
 
 fn list_times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
     [("p50", Some(times.p50_ns)), ("p99", times.p99_ns)].map(|(quantile, ns)| {
-        lower_is_better(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME_UNIT)
+        lower_is_better_figure(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME_UNIT)
             .with_uncertainty(Some(times.bound_ns as f64))
     })
 }
@@ -192,10 +193,10 @@ fn nanos_as_float(time: Nanos) -> f64 {
     time.as_u64() as f64
 }
 
-fn higher_is_better(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
+fn higher_is_better_figure(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Higher)
 }
 
-fn lower_is_better(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
+fn lower_is_better_figure(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
 }

@@ -111,8 +111,9 @@ impl OutageSpan {
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
-    /// Maximum number of its frames that these events may have cost. `gone_before` returns the number after the frames
-    /// that should have arrived before a time: only losses before that time are certain.
+    /// Maximum number of its frames that these events may have cost. `expected_number_before` returns the
+    /// number after the frames that should have arrived before a time:
+    /// only losses before that time are certain.
     pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps_event(event));
         // The earliest event decides, because a loss stays in doubt from the first event to its own end.

@@ -59,7 +59,7 @@ fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
 }
 
 /// Saturating sum: counts of other machines may be near `u64::MAX`.
-pub(super) fn sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
+pub(super) fn saturating_sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
 

@@ -32,7 +32,7 @@ impl From<LatencyBucket> for [u64; 3] {
 pub(super) fn build_histogram(times: &Latency) -> Vec<LatencyBucket> {
     let mut buckets: Vec<LatencyBucket> = Vec::new();
     for (time, frames) in times.buckets() {
-        let (from, below) = bounds_of(time.as_u64());
+        let (from, below) = latency_bucket_bounds(time.as_u64());
         match buckets.last_mut() {
             // The measured buckets come in ascending order, so those of one coarse bucket follow each other.
             Some(last) if last.from == from => last.frames = last.frames.saturating_add(frames),
@@ -42,7 +42,7 @@ pub(super) fn build_histogram(times: &Latency) -> Vec<LatencyBucket> {
     buckets
 }
 
-fn bounds_of(ns: u64) -> (Nanos, Nanos) {
+fn latency_bucket_bounds(ns: u64) -> (Nanos, Nanos) {
     let octave = ns.max(1).ilog2();
     // Small times have their own bucket: their shift is zero.
     let shift = octave.saturating_sub(STEPS_PER_OCTAVE_LOG2);

@@ -147,7 +147,7 @@ impl CriterionLine {
     }
 
     /// Reasons for this result, one for each subject named.
-    pub(super) fn reasons_for(&self, wanted: CriterionResult) -> Vec<String> {
+    pub(super) fn reasons_for_result(&self, wanted: CriterionResult) -> Vec<String> {
         let named = self.subjects.iter().filter(|subject| subject.result == wanted);
         let mut reasons: Vec<String> =
             named.map(|subject| format!("{}: {}", subject.subject, subject.measured)).collect();
@@ -211,7 +211,7 @@ mod tests {
             lost in 0u64..100, doubtful in 0u64..100, limit in 0u64..100, by_rig in 0u64..100, by_device in 0u64..100,
         ) {
             let judge = |lost: u64, doubtful: u64| {
-                let figure = Bounded::exactly(lost).lower_to(lost.saturating_sub(doubtful), BoundReason::RigLosses);
+                let figure = Bounded::exactly(lost).lower_lower_bound(lost.saturating_sub(doubtful), BoundReason::RigLosses);
                 judge_at_most(&figure, limit)
             };
             let before = judge(lost, doubtful);

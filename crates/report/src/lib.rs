@@ -55,7 +55,7 @@ pub use packetrig_plan::criteria::{AcceptanceCriteria, CarrierLossCause, Latency
 pub use ports::{LossPlaces, PortReport};
 pub use probes::{ClockRelationSource, ProbeFindings, ProbeLineReport, ProbesReport};
 pub use streams::{ArrivedFrames, PortShare, SentFrames, StreamReport};
-pub use times::{RunTimes, StateTime};
+pub use times::{RunStateTime, RunTimes};
 pub use verdict::RunVerdict;
 
 use crate::outcome::RunOutcome;

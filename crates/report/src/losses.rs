@@ -2,7 +2,7 @@
 
 use super::clocks::largest_clock_error;
 use super::doubt::{EventReport, OutageSpan};
-use super::figures::sum_of;
+use super::figures::saturating_sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
 use super::out_of_order::FaultyPortLosses;
 use super::streams::{StreamFindings, StreamReport};
@@ -75,8 +75,8 @@ impl ContentReport {
     /// Compares sent contents with `arrived`, the arrivals at the port that expects the stream; matched contents are
     /// taken out of it.
     pub(super) fn match_contents(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
-        let all = sum_of(sent.frames.values().copied());
-        let matched = arrived.remove_matching(sent);
+        let all = saturating_sum_of(sent.frames.values().copied());
+        let matched = arrived.remove_matching_frames(sent);
         // If contents did not fit into the receiver's table, they may be the ones that seem to be missing.
         let compared = if arrived.uncounted == 0 { all } else { matched };
         let not_compared = sent.uncounted.saturating_add(all - compared);
@@ -183,7 +183,7 @@ impl StreamFindings<'_> {
 
     /// The number after the frames of stream `index` that should have arrived before a time since T, within an outage,
     /// however late they left and however long they took; 0 if that is unknown.
-    pub(super) fn gone_before(
+    pub(super) fn expected_number_before(
         self,
         index: usize,
         received: &ReceiveResult,
@@ -198,10 +198,10 @@ impl StreamFindings<'_> {
         // Without an arrival after the outage, the delay may have grown: the check allows a factor of two, as
         // for receivers that stopped.
         let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
-        let by_delay = timeline.due_before(time.saturating_sub(late + delay + grown));
+        let by_delay = timeline.frames_due_before(time.saturating_sub(late + delay + grown));
         // Frames cannot arrive sooner after the last arrival than the plan has them.
         let last = outage.first.checked_sub(1).map(|last| timeline.due_time(last));
-        let by_last = last.map(|last| timeline.due_before(last + time.saturating_sub(outage.begin)));
+        let by_last = last.map(|last| timeline.frames_due_before(last + time.saturating_sub(outage.begin)));
         by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
     }
 
@@ -223,9 +223,9 @@ impl StreamFindings<'_> {
     fn count_losses_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
         let row = receiver.row;
         let spans = row.outages.outages.iter().map(|outage| OutageSpan::from_outage(outage, receiver));
-        sum_of(
-            spans.map(|span| span.frames_in_doubt(events, &|time| self.gone_before(index, row, &span, time))),
-        )
+        saturating_sum_of(spans.map(|span| {
+            span.frames_in_doubt(events, &|time| self.expected_number_before(index, row, &span, time))
+        }))
     }
 
     /// True if an event of a port of this stream casts doubt on its losses.
@@ -268,7 +268,7 @@ fn count_lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<
 fn count_lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
     // Between joined gaps frames arrived, and their numbers are not known.
     let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
-    sum_of(exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)))
+    saturating_sum_of(exact.map(|outage| astray.numbers.count_numbers_within(outage.first, outage.last)))
 }
 
 /// Longest delay of frames of a stream.

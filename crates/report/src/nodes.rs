@@ -3,7 +3,7 @@
 //! Times of different nodes are converted to the controller's clock before they are compared, and carry the bound of the
 //! conversion. The time of a first frame is its stamp; how long it then took to reach the wire is unknown here.
 
-use super::figures::sum_of;
+use super::figures::saturating_sum_of;
 use super::lookup::ResultLookup;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
@@ -132,9 +132,11 @@ fn node_report(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         node: node.node.clone(),
         reported: true,
         ports: node.ports.len(),
-        sent: Some(sum_of(node.send.iter().map(|row| row.counts.frames).chain(probes_sent(node)))),
-        received: Some(sum_of(node.receive.iter().map(|row| row.counts.frames).chain(probes_received(node)))),
-        clock: node.clock.as_ref().map(|clock| clock_of(node, clock)),
+        sent: Some(saturating_sum_of(node.send.iter().map(|row| row.counts.frames).chain(probes_sent(node)))),
+        received: Some(saturating_sum_of(
+            node.receive.iter().map(|row| row.counts.frames).chain(probes_received(node)),
+        )),
+        clock: node.clock.as_ref().map(|clock| clock_of_node(node, clock)),
         start: find_first_departure(node, timelines),
         machine: node.machine.clone().map(shorten_machine_texts),
     }
@@ -185,7 +187,7 @@ pub(super) struct NodeClockLead {
 }
 
 /// The lead of `far` over `near` while `near` sent; `None` if a clock is unknown or contradicts itself.
-pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeClockLead> {
+pub(super) fn node_clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeClockLead> {
     let (own, other) = (near.clock.as_ref()?, far.clock.as_ref()?);
     // Both nodes use the controller's clock, so the difference is 0.
     if own.source == FitSource::Same && other.source == FitSource::Same {
@@ -194,7 +196,7 @@ pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeCloc
     let lead_at = |local: MonoTime| {
         let at = own.before.to_controller(local);
         let (own, other) = (own.best_fit_near(at)?, other.best_fit_near(at)?);
-        Some((other.lead_over(&own, at).offset_ns, own.bound_at(at) + other.bound_at(at)))
+        Some((other.clock_lead_over(&own, at).offset_ns, own.bound_at(at) + other.bound_at(at)))
     };
     let (first, last) = (lead_at(near.started)?, lead_at(near.senders_done)?);
     let drifted = first.0.abs_diff(last.0);
@@ -206,7 +208,7 @@ pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeCloc
     })
 }
 
-fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
+fn clock_of_node(node: &NodeResult, record: &ClockRecord) -> NodeClock {
     let near = record.best_fit_near(record.before.to_controller(node.started));
     NodeClock {
         source: record.source,

@@ -1,6 +1,6 @@
 //! Losses while a port was not in order, which explain drops of that port.
 
-use super::figures::sum_of;
+use super::figures::saturating_sum_of;
 
 /// Lost frames of all streams, for each port of the plan.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl FaultyPortLosses {
         self.receiving.get(port).copied().unwrap_or(0)
     }
 
-    pub(super) fn all_sending(&self) -> u64 {
-        sum_of(self.sending.iter().copied())
+    pub(super) fn total_sending_losses(&self) -> u64 {
+        saturating_sum_of(self.sending.iter().copied())
     }
 }

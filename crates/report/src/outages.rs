@@ -69,7 +69,7 @@ pub(super) struct LossTimes {
 
 impl LossTimes {
     /// Adds the losses at another port.
-    pub(super) fn add_port(&mut self, other: Self) {
+    pub(super) fn add_port_loss_times(&mut self, other: Self) {
         self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
         let Self { outages, .. } = self;
         outages.count = outages.count.saturating_add(other.outages.count);
@@ -115,7 +115,8 @@ impl StreamFindings<'_> {
         times.outages.count = *gaps;
         if *gaps > outages.len() as u64 {
             // The list has the length of the longest joined outage, but not its time, and so not its cause.
-            let joined = |longest| Bounded::exactly(longest).lower_to(Nanos::ZERO, BoundReason::Joined);
+            let joined =
+                |longest| Bounded::exactly(longest).lower_lower_bound(Nanos::ZERO, BoundReason::Joined);
             times.outages.update_longest(longest.map(joined));
         }
         for outage in outages {
@@ -124,8 +125,9 @@ impl StreamFindings<'_> {
             let in_doubt = if outage.end.is_none() && self.may_have_missed_late_frames(index, receiver) {
                 outage.frames
             } else {
-                let by_events =
-                    span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
+                let by_events = span.frames_in_doubt(&events, &|time| {
+                    self.expected_number_before(index, received, &span, time)
+                });
                 // Each kind of doubt explains only frames that the kinds before it left unexplained, so no frame counts twice.
                 let by_number =
                     by_events + counted.consume_explained_losses(&span, outage.frames - by_events);
@@ -164,7 +166,7 @@ impl StreamFindings<'_> {
         let length = match outage.length() {
             // The time between two arrivals includes stalls of the sender.
             Some(length) => {
-                Bounded::exactly(length).lower_to(length.saturating_sub(late), BoundReason::SentLate)
+                Bounded::exactly(length).lower_lower_bound(length.saturating_sub(late), BoundReason::SentLate)
             }
             None if outage.gaps > 1 => return None,
             None => self.compute_length_at_stream_end(index, outage, late),
@@ -173,7 +175,7 @@ impl StreamFindings<'_> {
         let certain =
             u128::from(length.least.as_u64()) * u128::from(outage.frames - in_doubt.min(outage.frames));
         let certain = Nanos::new(clamp_to_u64(certain / u128::from(outage.frames.max(1))));
-        Some(length.lower_to(certain, BoundReason::RigLosses))
+        Some(length.lower_lower_bound(certain, BoundReason::RigLosses))
     }
 
     /// Length of an outage without an arrival before or after it, by the plan: between the frames around it,
@@ -189,18 +191,18 @@ impl StreamFindings<'_> {
                 self.sender_of(index).map(|sender| sender.node.senders_done.since(sender.node.started));
             // A recording has no due times here. The outage may have lasted as long as the node sent.
             let all = Bounded::exactly(sending.unwrap_or(Nanos::ZERO));
-            return all.lower_to(Nanos::ZERO, BoundReason::NoArrival);
+            return all.lower_lower_bound(Nanos::ZERO, BoundReason::NoArrival);
         };
         let before = outage.begin.map_or(outage.first, |_| outage.first.saturating_sub(1));
         let after = outage.last.saturating_add(u64::from(outage.end.is_some()));
         let between = |from: u64, to: u64| timeline.due_time(to).saturating_sub(timeline.due_time(from));
         let length = between(before, after);
         // The lost frames alone prove an outage: from the due time of the first one to that of the last one.
-        let length =
-            Bounded::exactly(length).lower_to(between(outage.first, outage.last), BoundReason::NoArrival);
+        let length = Bounded::exactly(length)
+            .lower_lower_bound(between(outage.first, outage.last), BoundReason::NoArrival);
         length
-            .lower_to(length.least.saturating_sub(late), BoundReason::SentLate)
-            .raise_to(length.most + late, BoundReason::SentLate)
+            .lower_lower_bound(length.least.saturating_sub(late), BoundReason::SentLate)
+            .raise_upper_bound(length.most + late, BoundReason::SentLate)
     }
 
     /// Maximum lateness of frames of stream `index` while these were lost.

@@ -2,7 +2,7 @@
 
 use super::StreamReport;
 use super::doubt::EventReport;
-use super::figures::{MeanRate, sum_of};
+use super::figures::{MeanRate, saturating_sum_of};
 use super::frame_loss::FrameLoss;
 use super::lookup::ResultLookup;
 use super::out_of_order::FaultyPortLosses;
@@ -99,15 +99,15 @@ impl LossPlaces {
         let places = Self::from_end_counters(total, ports.iter().map(|port| (&port.tx, &port.rx)));
         let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
         // Drops of a port while it had a fault are already counted as losses in doubt.
-        let at_receiver = sum_of(ports.iter().map(|port| {
+        let at_receiver = saturating_sum_of(ports.iter().map(|port| {
             port.rx.unseen_frames()
                 - port.rx.unexplained_unseen_frames(out_of_order.losses_while_receiver_unordered(port.port))
         }))
         .min(receiver);
-        let at_sender = out_of_order.all_sending().min(sender);
+        let at_sender = out_of_order.total_sending_losses().min(sender);
         // This cannot underflow: `from_end_counters` limits each count to the remaining frames.
         let left = total - sender - receiver;
-        let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left);
+        let in_doubt = in_doubt.saturating_sub(saturating_sum_of([at_sender, at_receiver])).min(left);
         Self { in_doubt, path: places.path.map(|path| path - in_doubt), ..places }
     }
 
@@ -118,14 +118,14 @@ impl LossPlaces {
     ) -> Self {
         // The sender counts first, then the receiver, each at most the remaining frames: a frame is counted at
         // one place. A port that only receives drops nothing as a sender, so it must not make the sum unknown.
-        let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
+        let senders = ports.clone().filter(|(tx, _)| tx.has_sent_frames());
         // If one count is unknown, the sum is unknown.
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
-        let sender = sender.map(|dropped| sum_of(dropped).min(total));
+        let sender = sender.map(|dropped| saturating_sum_of(dropped).min(total));
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us and then
         // found no other use for.
-        let receiver = sum_of(ports.map(|(_, rx)| rx.unseen_frames())).min(left);
+        let receiver = saturating_sum_of(ports.map(|(_, rx)| rx.unseen_frames())).min(left);
         Self { total, sender, receiver: Some(receiver), in_doubt: 0, path: sender.map(|_| left - receiver) }
     }
 }
@@ -143,7 +143,7 @@ pub(super) fn add_drop_doubt(
             lookup.port_result(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
         let by_sender = by_sender.saturating_sub(out_of_order.sending_at(of_plan.tx));
         let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port_result(*rx));
-        let by_receivers = sum_of(receivers.map(|port| {
+        let by_receivers = saturating_sum_of(receivers.map(|port| {
             port.rx.unexplained_unseen_frames(out_of_order.losses_while_receiver_unordered(port.port))
         }));
         // Times and streams of these drops are unknown: each stream of the port may have lost all of them.
@@ -231,7 +231,7 @@ pub(super) fn build_port_report(
             .map(|event| EventReport::from_event(event, node.started, carrier_loss))
             .collect(),
         peaks: row.peaks,
-        sent_ahead: sum_of(row.sent_ahead.iter().map(|burst| burst.frames)),
+        sent_ahead: saturating_sum_of(row.sent_ahead.iter().map(|burst| burst.frames)),
         other_runs: node.other_runs.iter().filter(|of| of.port == row.port).cloned().collect(),
     }
 }

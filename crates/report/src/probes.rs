@@ -8,10 +8,10 @@
 
 use super::judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 use super::lookup::ResultLookup;
-use super::nodes::clock_lead;
+use super::nodes::node_clock_lead;
 use crate::{NodeName, PortPlace};
 use packetrig_plan::Plan;
-use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeEnd, ProbePlan};
+use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeLineDestination, ProbePlan};
 use packetrig_stats::probe::{
     CapacityRange, DirectionTimes, MeasuredCapacity, ProbeCounts, ProbeLineEndReason, ProbeLineResult,
     ProbeTimes, ReflectedRequests,
@@ -169,11 +169,11 @@ struct ProbeLineRows<'a> {
 
 impl ProbeLineRows<'_> {
     fn line_report(&self, number: usize, line: &PlannedProbeLine) -> ProbeLineReport {
-        let from_node = self.node_of(line.from);
+        let from_node = self.node_of_port(line.from);
         let target = self.probes.target_address(line).map(|target| target.to_string()).unwrap_or_default();
         let (to, to_node) = match line.to {
-            ProbeEnd::Port(port) => (self.port_name(port), Some(self.node_of(port))),
-            ProbeEnd::Host(host) => (host.ip().to_string(), None),
+            ProbeLineDestination::Port(port) => (self.port_name(port), Some(self.node_of_port(port))),
+            ProbeLineDestination::Host(host) => (host.ip().to_string(), None),
         };
         let found = self.found.lines.get(&number);
         let missing = found.is_none().then(|| match self.lookup.node_result(&from_node) {
@@ -188,7 +188,7 @@ impl ProbeLineRows<'_> {
         self.plan.ports.get(port).map(|port| port.name.clone()).unwrap_or_default()
     }
 
-    fn node_of(&self, port: usize) -> String {
+    fn node_of_port(&self, port: usize) -> String {
         // A run on one machine has no places.
         let here = NodeName::local();
         self.places.get(port).map_or(here, |place| place.node.clone()).0
@@ -200,9 +200,9 @@ impl ProbeLineRows<'_> {
         near: &NodeResult,
         row: &ProbeLineResult,
     ) -> ProbeFindings {
-        let far_port = if let ProbeEnd::Port(port) = line.to { Some(port) } else { None };
+        let far_port = if let ProbeLineDestination::Port(port) = line.to { Some(port) } else { None };
         let reflected = far_port.and_then(|port| self.found.reflected.get(&(port, line.from)).copied());
-        let relation = far_port.and_then(|port| self.clock_relation(near, &self.node_of(port)));
+        let relation = far_port.and_then(|port| self.clock_relation(near, &self.node_of_port(port)));
         let delays = OneWayDelays::from_directions(&row.there, &row.back, relation);
         ProbeFindings {
             end: row.end.clone(),
@@ -231,7 +231,7 @@ impl ProbeLineRows<'_> {
             return Some(same);
         }
         let far = self.lookup.node_result(far)?;
-        let lead = clock_lead(near, far)?;
+        let lead = node_clock_lead(near, far)?;
         if lead.is_same {
             return Some(same);
         }
@@ -315,7 +315,7 @@ impl ProbesReport {
             (true, false) => ("answers", "at least one for each pair"),
             (false, false) => ("sending", "all were sent"),
         };
-        let judged = self.lines.iter().map(|line| self.judge_line(line)).collect();
+        let judged = self.lines.iter().map(|line| self.judge_probe_line(line)).collect();
         CriterionLine::from_judgements(name, limit.to_owned(), judged)
     }
 
@@ -328,8 +328,8 @@ impl ProbesReport {
         self.method == PlannedMethod::Capacity.name()
     }
 
-    fn judge_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
-        let result = self.result_of(line);
+    fn judge_probe_line(&self, line: &ProbeLineReport) -> SubjectJudgement {
+        let result = self.result_of_line(line);
         let mut measured = match &line.found {
             None => line.missing.clone().unwrap_or_default(),
             Some(found) => found.describe_findings(self.is_answered()),
@@ -342,7 +342,7 @@ impl ProbesReport {
     }
 
     /// Result of a line by the criterion on the lines.
-    pub fn result_of(&self, line: &ProbeLineReport) -> CriterionResult {
+    pub fn result_of_line(&self, line: &ProbeLineReport) -> CriterionResult {
         line.found.as_ref().map_or(CriterionResult::Unknown, |found| self.judge_findings(found))
     }
 
@@ -371,7 +371,7 @@ impl ProbesReport {
 
     /// Reasons why lines sent fewer probes than planned, without lines that miss the criterion: their reason includes it.
     pub(super) fn line_doubts(&self) -> impl Iterator<Item = String> {
-        let others = self.lines.iter().filter(|line| self.result_of(line) != CriterionResult::Unknown);
+        let others = self.lines.iter().filter(|line| self.result_of_line(line) != CriterionResult::Unknown);
         others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.describe_doubt()?)))
     }
 }

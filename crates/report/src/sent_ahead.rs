@@ -2,7 +2,7 @@
 //! device that carries the plan may drop the excess.
 
 use super::doubt::{EventReport, OutageSpan};
-use super::figures::sum_of;
+use super::figures::saturating_sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
 use super::losses::{largest_clock_difference, longest_delay_of};
 use super::streams::StreamFindings;
@@ -106,6 +106,6 @@ impl StreamFindings<'_> {
     /// Frames that left ahead at the port that sends stream `index`.
     pub(super) fn sent_ahead(self, index: usize) -> u64 {
         let port = self.port_result(self.plan.streams[index].tx);
-        port.map_or(0, |port| sum_of(port.sent_ahead.iter().map(|burst| burst.frames)))
+        port.map_or(0, |port| saturating_sum_of(port.sent_ahead.iter().map(|burst| burst.frames)))
     }
 }

@@ -33,7 +33,7 @@ impl StreamReport {
         let expected = loss.expected.saturating_add(contents.compared);
         let lost = Bounded::exactly(loss.lost.saturating_add(contents.lost));
         let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
-        let lost = lost.lower_to(lost.value.saturating_sub(in_doubt), BoundReason::RigLosses);
+        let lost = lost.lower_lower_bound(lost.value.saturating_sub(in_doubt), BoundReason::RigLosses);
         let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
         let words = describe_frame_count(&lost, expected, "lost");
         let measured = match stale {
@@ -44,7 +44,7 @@ impl StreamReport {
     }
 
     /// Judges a count of frames that receivers know exactly.
-    pub(super) fn judge_exact(
+    pub(super) fn judge_exact_count(
         &self,
         limit: Share,
         count: fn(&ArrivedFrames) -> u64,
@@ -92,12 +92,12 @@ impl StreamReport {
         // An engine that counts too few frames makes the other frames look like copies.
         let least = copies.value.saturating_sub(loss.extra_in_doubt);
         let most = copies.value.saturating_add(received.sequence.stale);
-        copies.lower_to(least, BoundReason::RigLosses).raise_to(most, BoundReason::Stale)
+        copies.lower_lower_bound(least, BoundReason::RigLosses).raise_upper_bound(most, BoundReason::Stale)
     }
 
     pub(super) fn judge_damage(&self, limit: Share) -> Option<StreamFinding> {
         let what = "arrived with a damaged payload or tag";
-        self.judge_exact(limit, |received| received.corrupt.saturating_add(received.unnumbered), what)
+        self.judge_exact_count(limit, |received| received.corrupt.saturating_add(received.unnumbered), what)
     }
 
     pub(super) fn judge_misdelivery(&self, limit: Share) -> Option<StreamFinding> {
@@ -206,13 +206,13 @@ impl StreamReport {
         let fastest = window.max(stamped.saturating_sub(longer));
         let counted = u128::from(taken > window);
         Some(
-            Bounded::exactly(rate_of(arrived, taken))
-                .raise_to(rate_of(arrived + counted, taken), BoundReason::Counting)
-                .raise_to(rate_of(arrived + counted, stamped), BoundReason::SendStamps)
-                .raise_to(rate_of(arrived + counted, fastest), BoundReason::SentLate)
-                .raise_to(rate_of(with_doubt + counted, fastest), BoundReason::RigLosses)
-                .raise_to(
-                    rate_of(with_doubt + counted + u128::from(sent.unsent), fastest),
+            Bounded::exactly(milli_rate_of(arrived, taken))
+                .raise_upper_bound(milli_rate_of(arrived + counted, taken), BoundReason::Counting)
+                .raise_upper_bound(milli_rate_of(arrived + counted, stamped), BoundReason::SendStamps)
+                .raise_upper_bound(milli_rate_of(arrived + counted, fastest), BoundReason::SentLate)
+                .raise_upper_bound(milli_rate_of(with_doubt + counted, fastest), BoundReason::RigLosses)
+                .raise_upper_bound(
+                    milli_rate_of(with_doubt + counted + u128::from(sent.unsent), fastest),
                     BoundReason::Unsent,
                 ),
         )
@@ -225,7 +225,7 @@ fn span_of(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
 }
 
 /// Frames per second, in thousandths.
-fn rate_of(frames: u128, time: u128) -> u64 {
+fn milli_rate_of(frames: u128, time: u128) -> u64 {
     clamp_to_u64(frames * NANOS_MILLI / time)
 }
 

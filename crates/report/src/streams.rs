@@ -226,7 +226,7 @@ impl<'a> StreamFindings<'a> {
         let stamps = self.stamp_errors(stream, rows, clocks);
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
             // If the error of the stamps is unknown, the stamps may have caused all of the jitter.
-            return Some(Bounded::exactly(value).lower_to(Nanos::ZERO, BoundReason::SendStamps));
+            return Some(Bounded::exactly(value).lower_lower_bound(Nanos::ZERO, BoundReason::SendStamps));
         };
         // A difference takes two arrivals. The offset of two clocks is the same for neighbours.
         let errors = [
@@ -234,7 +234,9 @@ impl<'a> StreamFindings<'a> {
             (arriving + arriving, BoundReason::ArrivalStamps),
         ];
         Some(errors.into_iter().fold(Bounded::exactly(value), |figure, (error, why)| {
-            figure.lower_to(figure.least.saturating_sub(error), why).raise_to(figure.most + error, why)
+            figure
+                .lower_lower_bound(figure.least.saturating_sub(error), why)
+                .raise_upper_bound(figure.most + error, why)
         }))
     }
 
@@ -250,7 +252,7 @@ impl<'a> StreamFindings<'a> {
     fn combine_loss_times(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
         let mut all = LossTimes::default();
         for row in rows {
-            all.add_port(self.loss_times(stream, *row));
+            all.add_port_loss_times(self.loss_times(stream, *row));
         }
         all
     }

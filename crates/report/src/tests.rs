@@ -158,13 +158,13 @@ fn complete() -> RunOutcome {
     RunOutcome::Complete { stopped: false }
 }
 
-fn report_of(results: Vec<NodeResult>) -> RunReport {
+fn kernel_report_from(results: Vec<NodeResult>) -> RunReport {
     assemble_report(&facts(), &plan(&["rx0"], ""), results, complete())
 }
 
 #[test]
 fn lossless_run_passes() {
-    let report = report_of(vec![node(&[1001])]);
+    let report = kernel_report_from(vec![node(&[1001])]);
     assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
     assert_eq!(report.streams[0].loss.unwrap().lost, 0);
     assert_eq!(report.ledger.get(LedgerAccount::Expected), Some(1001));
@@ -174,7 +174,7 @@ fn lossless_run_passes() {
 
 #[test]
 fn the_figures_of_a_stream_are_exact() {
-    let report = report_of(vec![node(&[1001])]);
+    let report = kernel_report_from(vec![node(&[1001])]);
     let stream = &report.streams[0];
     let rate = stream.sent.as_ref().unwrap().rate.unwrap();
     assert_eq!(rate.frames_milli, 1_000_000);
@@ -195,7 +195,7 @@ fn frames_of_earlier_run_are_not_counted() {
     let mut node = node(&[1001]);
     node.ports[1].rx =
         RxCounters { seen: 1011, foreign: 5, protocol: 3, other_runs: 2, ..RxCounters::default() };
-    let report = report_of(vec![node]);
+    let report = kernel_report_from(vec![node]);
     let column = PortTable::COLUMNS.iter().find(|column| column.name == "rx_of_run").unwrap();
     assert_eq!(column.value_in(&PortTable::report_rows(&report)[1]), Some(CellValue::Count(1001)));
 }
@@ -204,13 +204,13 @@ fn frames_of_earlier_run_are_not_counted() {
 fn slow_sender_shows_negative_rate_error() {
     let mut node = node(&[1001]);
     node.send[0].counts.last = Some(at(1010));
-    let error = report_of(vec![node]).streams[0].sent.as_ref().unwrap().rate_error_ppm;
+    let error = kernel_report_from(vec![node]).streams[0].sent.as_ref().unwrap().rate_error_ppm;
     assert_eq!(error, Some(-9900), "1 % too long");
 }
 
 #[test]
 fn a_loss_fails_unless_the_user_accepts_it() {
-    let report = report_of(vec![node(&[999])]);
+    let report = kernel_report_from(vec![node(&[999])]);
     let RunVerdict::Fail(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
     assert!(reasons[0].starts_with("stream s: 2 of 1001 frames lost"), "{reasons:?}");
     assert_eq!(
@@ -229,7 +229,7 @@ fn a_loss_fails_unless_the_user_accepts_it() {
 fn receiver_drops_are_not_blamed_on_device() {
     let mut node = node(&[999]);
     node.ports[1] = port(1, "rx0", 2);
-    let report = report_of(vec![node]);
+    let report = kernel_report_from(vec![node]);
     assert_eq!(
         report.lost,
         LossPlaces { total: 2, sender: Some(0), receiver: Some(2), in_doubt: 0, path: Some(0) }
@@ -241,7 +241,7 @@ fn receiver_drops_are_not_blamed_on_device() {
 fn a_place_that_was_not_measured_is_absent() {
     let mut node = node(&[999]);
     node.ports[0].tx.dropped = None;
-    let report = report_of(vec![node]);
+    let report = kernel_report_from(vec![node]);
     assert_eq!(
         report.lost,
         LossPlaces { total: 2, sender: None, receiver: Some(0), in_doubt: 0, path: None }
@@ -254,7 +254,7 @@ fn duplicates_and_damage_fail_but_reordering_passes() {
     let judged = |change: fn(&mut StreamRxCounts)| {
         let mut node = node(&[1001]);
         change(&mut node.receive[0].counts);
-        report_of(vec![node]).verdict
+        kernel_report_from(vec![node]).verdict
     };
     assert!(matches!(judged(|counts| counts.sequence.duplicates = 1), RunVerdict::Fail(_)));
     assert!(matches!(judged(|counts| counts.corrupt = 1), RunVerdict::Fail(_)));
@@ -269,7 +269,7 @@ fn doubts_forbid_pass() {
     let doubtful = |change: fn(&mut NodeResult)| {
         let mut node = node(&[1001]);
         change(&mut node);
-        report_of(vec![node]).verdict
+        kernel_report_from(vec![node]).verdict
     };
     let unsent = doubtful(|node| node.send[0].planned = 1100);
     assert_eq!(unsent.reasons(), ["stream s: 99 of 1100 planned frames were not sent"]);
@@ -281,11 +281,11 @@ fn doubts_forbid_pass() {
     };
     let mut serious = node(&[1001]);
     serious.caveats = vec![caveat(true), caveat(true)];
-    let report = report_of(vec![serious]);
+    let report = kernel_report_from(vec![serious]);
     assert_eq!(report.verdict, RunVerdict::Inconclusive(vec!["port tx: stepped".into()]), "said once");
     let mut harmless = node(&[1001]);
     harmless.caveats = vec![caveat(false)];
-    assert_eq!(report_of(vec![harmless]).verdict, RunVerdict::Pass);
+    assert_eq!(kernel_report_from(vec![harmless]).verdict, RunVerdict::Pass);
     let unbalanced = doubtful(|node| {
         for (account, frames) in
             [(LedgerAccount::Planned, 9), (LedgerAccount::Built, 5), (LedgerAccount::Unsent, 5)]
@@ -298,12 +298,12 @@ fn doubts_forbid_pass() {
 
 #[test]
 fn missing_node_is_never_zero_loss_or_pass() {
-    let report = report_of(vec![]);
+    let report = kernel_report_from(vec![]);
     assert_eq!(report.coverage, ReportCoverage { reported: 0, expected: 1 });
     assert_eq!(report.streams[0].loss, None);
     assert_eq!(report.streams[0].sent, None);
     assert!(matches!(report.verdict, RunVerdict::Inconclusive(_)));
-    let twice = report_of(vec![node(&[1001]), node(&[1001])]);
+    let twice = kernel_report_from(vec![node(&[1001]), node(&[1001])]);
     assert_eq!(twice.streams[0].sent.as_ref().unwrap().frames, 1001);
     assert_eq!(twice.coverage.reported, 1, "a result is counted once");
 }
@@ -368,7 +368,11 @@ fn plan_cut_short_is_marked_interrupted() {
 
 #[test]
 fn a_report_survives_json() {
-    for report in [report_of(vec![node(&[999])]), report_of(vec![node(&[1001])]), report_of(vec![])] {
+    for report in [
+        kernel_report_from(vec![node(&[999])]),
+        kernel_report_from(vec![node(&[1001])]),
+        kernel_report_from(vec![]),
+    ] {
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<RunReport>(&text).unwrap(), report);
     }
@@ -376,13 +380,13 @@ fn a_report_survives_json() {
 
 #[test]
 fn rows_outside_plan_are_dropped_and_forbid_pass() {
-    let whole = report_of(vec![node(&[1001])]);
+    let whole = kernel_report_from(vec![node(&[1001])]);
     let mut hostile = NodeResult { node: "hostile".into(), ..NodeResult::default() };
     hostile.ports.push(port(usize::MAX, "far", 0));
     hostile.send.push(SendResult { stream: 9, ..sent(7) });
     hostile.receive.push(received(77, 5));
     hostile.receive.push(ReceiveResult { stream: 9, ..received(1, 5) });
-    let report = report_of(vec![node(&[1001]), hostile]);
+    let report = kernel_report_from(vec![node(&[1001]), hostile]);
     assert_eq!(report.streams[0].loss, whole.streams[0].loss, "the others' counts are as before");
     assert_eq!(report.ports.len(), whole.ports.len());
     let about = report.caveats.iter().find(|caveat| caveat.subject == "hostile").unwrap();
@@ -401,7 +405,7 @@ fn excess_rows_about_one_stream_are_dropped() {
             matters: true,
         })
         .collect();
-    let report = report_of(vec![node(&[1001]), hostile]);
+    let report = kernel_report_from(vec![node(&[1001]), hostile]);
     let left_out = report.caveats.iter().find(|caveat| caveat.subject == "hostile").unwrap();
     assert!(left_out.text.starts_with("9936 rows"), "{left_out:?}");
     assert_eq!(report.caveats.iter().filter(|caveat| caveat.subject == "x").count(), 10_000);

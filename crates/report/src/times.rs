@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A state, with the time at which the run entered it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StateTime {
+pub struct RunStateTime {
     pub state: RunState,
     /// Time after the first event of the run.
     pub at: Nanos,
@@ -18,7 +18,7 @@ pub struct StateTime {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
     /// States in their order; a state is there again for each further attempt.
-    pub states: Vec<StateTime>,
+    pub states: Vec<RunStateTime>,
     /// T of the last attempt, counted as the states are; absent if none was set.
     pub start: Option<Nanos>,
 }
@@ -28,7 +28,7 @@ impl RunTimes {
     pub fn on_event(&mut self, event: &RunEvent, began: MonoTime) {
         match event.kind {
             RunEventKind::StateChanged(state) => {
-                self.states.push(StateTime { state, at: event.at.since(began) });
+                self.states.push(RunStateTime { state, at: event.at.since(began) });
             }
             RunEventKind::StartSet { at } => self.start = Some(at.since(began)),
             _ => {}
@@ -56,7 +56,7 @@ mod tests {
             let event = RunEvent { run: RunId("r".into()), at, kind };
             times.on_event(&event, MonoTime::default() + Nanos::from_millis(5));
         }
-        let at = |state, ms| StateTime { state, at: Nanos::from_millis(ms) };
+        let at = |state, ms| RunStateTime { state, at: Nanos::from_millis(ms) };
         assert_eq!(times.states, [at(RunState::Preparing, 0), at(RunState::Armed, 3)]);
         assert_eq!(times.start, Some(Nanos::from_millis(185)));
     }

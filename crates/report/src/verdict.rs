@@ -78,9 +78,9 @@ pub(super) struct VerdictReasons {
 pub(super) fn judge_run(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
     let lines = judge_all_criteria(evidence, criteria);
     let failures: Vec<String> =
-        lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Fail)).collect();
+        lines.iter().flat_map(|line| line.reasons_for_result(CriterionResult::Fail)).collect();
     let mut doubts: Vec<String> = describe_lost_links(evidence);
-    doubts.extend(lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Unknown)));
+    doubts.extend(lines.iter().flat_map(|line| line.reasons_for_result(CriterionResult::Unknown)));
     doubts.extend(list_doubts(evidence));
     // FAIL takes precedence over doubts, because a fault of the rig never causes a FAIL.
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
@@ -125,15 +125,15 @@ impl CriterionLines<'_> {
     }
 
     /// Adds the criteria that the user has to name.
-    fn add_optional(&mut self, criteria: &AcceptanceCriteria) {
+    fn add_optional_criteria(&mut self, criteria: &AcceptanceCriteria) {
         if let Some(limit) = criteria.max_reordered {
             self.add_criterion("reordering", at_most(limit), |stream| {
-                stream.judge_exact(limit, |got| got.sequence.reordered, "arrived after a later one")
+                stream.judge_exact_count(limit, |got| got.sequence.reordered, "arrived after a later one")
             });
         }
         if let Some(limit) = criteria.max_altered {
             self.add_criterion("alteration", at_most(limit), |stream| {
-                stream.judge_exact(limit, |got| got.altered, "arrived with other headers")
+                stream.judge_exact_count(limit, |got| got.altered, "arrived with other headers")
             });
         }
         for limit in &criteria.latency {
@@ -160,7 +160,7 @@ fn at_most(limit: impl fmt::Display) -> String {
 fn judge_all_criteria(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
     let mut lines = CriterionLines { streams: evidence.streams, lines: Vec::new() };
     lines.add_counts(criteria);
-    lines.add_optional(criteria);
+    lines.add_optional_criteria(criteria);
     let limit = criteria.min_verified;
     lines.add_criterion("verified", format!("at least {limit}"), |stream| stream.judge_verified(limit));
     let limit = criteria.max_late;

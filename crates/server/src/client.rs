@@ -73,10 +73,10 @@ impl ApiClient {
         let mut connection = self.send_request("GET", path, "")?;
         let mut received = Vec::new();
         let head = loop {
-            if let Some(head) = ResponseHead::parse_head(&self.address, &received)? {
+            if let Some(head) = ResponseHead::parse_response_head(&self.address, &received)? {
                 break head;
             }
-            if connection.read_more(&mut received)? == 0 {
+            if connection.read_next_bytes(&mut received)? == 0 {
                 return Err(ClientError::incomplete_answer(&self.address));
             }
         };

@@ -41,7 +41,7 @@ pub use tester::{
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};
 pub use viewing::{
-    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, HistoryPoint, LiveLosses,
-    LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream, ResultArchive,
-    ResultPage, ResultQuery, ResultSummary, ServedRig, ViewRefusal,
+    FactSource, FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, HistoryPoint,
+    LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream,
+    ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ViewRefusal,
 };

@@ -67,7 +67,7 @@ impl<R> LiveColumn<R> {
     }
 
     /// Lets a key of `packetrig watch` sort by the column.
-    const fn sorted_as(self, order: &'static str) -> Self {
+    const fn with_sort_order(self, order: &'static str) -> Self {
         match self.watch {
             Some(watch) => Self { watch: Some(WatchColumn { order: Some(order), ..watch }), ..self },
             None => self,

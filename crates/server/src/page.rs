@@ -18,7 +18,7 @@ mod results;
 mod routes;
 mod turns;
 
-pub(crate) use calls::is_viewing;
+pub(crate) use calls::is_viewing_request;
 pub(crate) use files::is_page_file;
 pub use live_json::write_large_counts_as_text;
 pub(crate) use routes::{PageContext, page_routes};

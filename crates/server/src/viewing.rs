@@ -271,13 +271,17 @@ pub trait FactSource: Send + Sync + 'static {
 /// that no viewer waits for the answer any more.
 pub trait FlowArchive: Send + Sync + 'static {
     /// The largest groups of records.
-    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
+    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal>;
     /// Sums: in total, by protocol and over time, and the counts of the meters.
-    fn flow_totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
+    fn flow_totals(
+        &self,
+        query: &FlowTotalsQuery,
+        is_given_up: &GivenUpCheck<'_>,
+    ) -> Result<Value, ViewRefusal>;
 }
 
 /// Returns true once no viewer waits for the answer any more.
-pub type GivenUp<'a> = dyn Fn() -> bool + Sync + 'a;
+pub type GivenUpCheck<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// Records that a viewer requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

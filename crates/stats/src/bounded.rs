@@ -25,14 +25,14 @@ impl<T: Copy + Ord> Bounded<T> {
 
     /// Lowers the lower bound to `least` for this reason.
     #[must_use]
-    pub fn lower_to(self, least: T, why: BoundReason) -> Self {
+    pub fn lower_lower_bound(self, least: T, why: BoundReason) -> Self {
         // A doubt only widens the bounds: it must not make a figure look more certain.
         if least < self.least { Self { least, why: self.why.with_reason(why), ..self } } else { self }
     }
 
     /// Raises the upper bound to `most` for this reason.
     #[must_use]
-    pub fn raise_to(self, most: T, why: BoundReason) -> Self {
+    pub fn raise_upper_bound(self, most: T, why: BoundReason) -> Self {
         if most > self.most { Self { most, why: self.why.with_reason(why), ..self } } else { self }
     }
 
@@ -180,7 +180,8 @@ mod tests {
     #[test]
     fn a_doubt_only_widens_and_says_why() {
         let figure = Bounded::exactly(100_u64);
-        let doubtful = figure.lower_to(90, BoundReason::SendStamps).raise_to(80, BoundReason::Clocks);
+        let doubtful =
+            figure.lower_lower_bound(90, BoundReason::SendStamps).raise_upper_bound(80, BoundReason::Clocks);
         assert_eq!((doubtful.least, doubtful.most), (90, 100));
         assert_eq!(doubtful.why.iter().collect::<Vec<_>>(), [BoundReason::SendStamps]);
         assert!(figure.is_exact() && !doubtful.is_exact());
@@ -191,8 +192,8 @@ mod tests {
 
     #[test]
     fn bounded_max_takes_larger_lower_bound() {
-        let one = Bounded::exactly(100_u64).lower_to(10, BoundReason::SentLate);
-        let other = Bounded::exactly(50_u64).raise_to(200, BoundReason::Joined);
+        let one = Bounded::exactly(100_u64).lower_lower_bound(10, BoundReason::SentLate);
+        let other = Bounded::exactly(50_u64).raise_upper_bound(200, BoundReason::Joined);
         let both = one.max(other);
         assert_eq!((both.value, both.least, both.most), (100, 50, 200));
         assert_eq!(both.why.iter().count(), 2);

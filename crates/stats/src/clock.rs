@@ -69,7 +69,7 @@ impl ClockFit {
 
     /// Computes from both fits how far the receiver's clock is ahead of the sender's clock. `at` is a time of
     /// the controller's clock.
-    pub fn lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
+    pub fn clock_lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
         ClockLead {
             offset_ns: self.offset_at(at).saturating_sub(sender.offset_at(at)),
             rate_ppb: self.rate_ppb.saturating_sub(sender.rate_ppb),
@@ -77,7 +77,7 @@ impl ClockFit {
     }
 
     /// Returns whether both fits can be true.
-    pub fn agrees_with(&self, other: &Self) -> bool {
+    pub fn agrees_with_fit(&self, other: &Self) -> bool {
         // Both fits hold within their bounds, so at one time they may differ by both bounds together.
         let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
         Nanos::new(apart) <= self.bound_at(other.at) + other.bound
@@ -151,7 +151,8 @@ impl ClockRecord {
     pub fn is_consistent(&self) -> bool {
         // The difference is taken both ways, because a bound grows by the drift of its own fit, and
         // the two drifts differ.
-        self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
+        self.after
+            .is_none_or(|after| self.before.agrees_with_fit(&after) && after.agrees_with_fit(&self.before))
     }
 
     /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit
@@ -163,7 +164,7 @@ impl ClockRecord {
         }
         // Close to a fit, that fit is usually best. Far from both fits, the line between them is best,
         // because clocks must get from one to the other.
-        let between = self.after.and_then(|after| fit_between(&self.before, &after, at));
+        let between = self.after.and_then(|after| bounded_fit_between(&self.before, &after, at));
         let known =
             [Some(self.before.expressed_at(at)), self.after.map(|after| after.expressed_at(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
@@ -215,7 +216,7 @@ impl ClockRecord {
 }
 
 /// Returns the fit on the line from one fit to a later one, with the distance by which clocks may have strayed.
-fn fit_between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
+fn bounded_fit_between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let line = interpolate_fits(before, after, at)?;
     Some(ClockFit { bound: line.bound + clock_stray_bound(before, after, at), ..line })
 }
@@ -295,10 +296,10 @@ mod tests {
         let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
         let unsure = ClockFit { drift_ppb: 600_000, ..before };
         for before in [before, unsure] {
-            let fit = fit_between(&before, &after, at(25)).unwrap();
+            let fit = bounded_fit_between(&before, &after, at(25)).unwrap();
             assert_eq!((fit.offset_ns, fit.bound, fit.drift_ppb), (1_500, Nanos::new(150 + 375_000), 10_000));
         }
-        assert_eq!(fit_between(&before, &after, at(101)), None);
+        assert_eq!(bounded_fit_between(&before, &after, at(101)), None);
     }
 
     #[test]
@@ -333,7 +334,7 @@ mod tests {
     fn clock_lead_is_difference_of_offsets() {
         let (receiver, sender) =
             (ClockFit { rate_ppb: 700, ..fit(0, 5_000, 1) }, ClockFit { rate_ppb: 200, ..fit(0, 2_000, 1) });
-        let lead = receiver.lead_over(&sender, at(10));
+        let lead = receiver.clock_lead_over(&sender, at(10));
         assert_eq!(lead, ClockLead { offset_ns: 8_000, rate_ppb: 500 });
     }
 

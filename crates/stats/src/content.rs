@@ -17,7 +17,7 @@ pub struct ContentCounts {
 
 impl ContentCounts {
     /// Creates empty counts, with memory for all contents.
-    pub fn preallocated() -> Self {
+    pub fn with_allocated_memory() -> Self {
         Self { frames: HashMap::with_capacity(MAX_CONTENTS), uncounted: 0 }
     }
 
@@ -33,7 +33,7 @@ impl ContentCounts {
     }
 
     /// Removes the frames of `sent` and returns their number. Frames that arrived more often stay.
-    pub fn remove_matching(&mut self, sent: &Self) -> u64 {
+    pub fn remove_matching_frames(&mut self, sent: &Self) -> u64 {
         let mut matched = 0;
         // Matched frames are removed, so an arrived frame matches only one stream.
         for (hash, wanted) in &sent.frames {
@@ -52,20 +52,21 @@ mod tests {
 
     #[test]
     fn each_received_content_matches_one_sent_frame() {
-        let (mut sent, mut here) = (ContentCounts::preallocated(), ContentCounts::preallocated());
+        let (mut sent, mut here) =
+            (ContentCounts::with_allocated_memory(), ContentCounts::with_allocated_memory());
         for hash in [1, 1, 1, 2, 3] {
             sent.add_frame(hash);
         }
         for hash in [1, 1, 3, 3, 9] {
             here.add_frame(hash);
         }
-        assert_eq!(here.remove_matching(&sent), 3);
-        assert_eq!(here.remove_matching(&sent), 1, "the second copy of 3 was left for another stream");
+        assert_eq!(here.remove_matching_frames(&sent), 3);
+        assert_eq!(here.remove_matching_frames(&sent), 1, "the second copy of 3 was left for another stream");
     }
 
     #[test]
     fn excess_contents_are_counted_as_uncounted() {
-        let mut counts = ContentCounts::preallocated();
+        let mut counts = ContentCounts::with_allocated_memory();
         for hash in 0..MAX_CONTENTS as u64 + 5 {
             counts.add_frame(hash);
         }

@@ -72,7 +72,7 @@ impl ReportFigure {
     }
 
     /// Returns whether both are the same figure of two results.
-    fn is_same_as(&self, other: &Self) -> bool {
+    fn is_same_figure_as(&self, other: &Self) -> bool {
         self.name == other.name && self.subject == other.subject
     }
 }

@@ -52,7 +52,7 @@ impl LatencyTimes {
     }
 
     /// Returns the histogram to add to. Never allocates for one that counts.
-    fn counting_mut(&mut self) -> &mut Histogram<u64> {
+    fn histogram_mut(&mut self) -> &mut Histogram<u64> {
         if let Self::Read { .. } = self {
             *self = Self::Counting(self.to_histogram().into_owned());
         }
@@ -96,7 +96,7 @@ impl Latency {
     pub fn record_time(&mut self, time: Nanos) {
         let ns = time.as_u64();
         // The histogram begins at 1 ns and ends at LONGEST. The exact figures take the true value.
-        self.times.counting_mut().saturating_record(ns.clamp(1, MAX_DISTINGUISHED_NS));
+        self.times.histogram_mut().saturating_record(ns.clamp(1, MAX_DISTINGUISHED_NS));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
         self.exact.min = self.exact.min.min(ns);
@@ -104,12 +104,12 @@ impl Latency {
     }
 
     /// Adds `count` times for which only this common value is known.
-    pub fn record_repeated(&mut self, time: Nanos, count: u64) {
+    pub fn record_repeated_time(&mut self, time: Nanos, count: u64) {
         if count == 0 {
             return;
         }
         let ns = time.as_u64();
-        self.times.counting_mut().saturating_record_n(ns.clamp(1, MAX_DISTINGUISHED_NS), count);
+        self.times.histogram_mut().saturating_record_n(ns.clamp(1, MAX_DISTINGUISHED_NS), count);
         self.exact.count += count;
         self.exact.sum += u128::from(ns) * u128::from(count);
         self.exact.min = self.exact.min.min(ns);
@@ -135,7 +135,7 @@ impl Latency {
     fn add_buckets(&mut self, other: &Self) {
         for (value, count) in other.buckets() {
             // The end of the last bucket may lie above the longest time that is told apart.
-            self.times.counting_mut().saturating_record_n(value.as_u64().min(MAX_DISTINGUISHED_NS), count);
+            self.times.histogram_mut().saturating_record_n(value.as_u64().min(MAX_DISTINGUISHED_NS), count);
         }
     }
 

@@ -59,7 +59,7 @@ pub enum LedgerAccount {
 /// Side that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RuleScope {
+pub enum BalanceRuleSide {
     Sender,
     Receiver,
     /// The rule compares both ends.
@@ -70,7 +70,7 @@ pub enum RuleScope {
 #[derive(Clone, Copy, Debug)]
 pub struct BalanceRule {
     pub name: &'static str,
-    pub place: RuleScope,
+    pub place: BalanceRuleSide,
     whole: LedgerAccount,
     parts: &'static [LedgerAccount],
 }
@@ -78,31 +78,31 @@ pub struct BalanceRule {
 pub const BALANCE_RULES: &[BalanceRule] = &[
     BalanceRule {
         name: "planned = built + unsent",
-        place: RuleScope::Sender,
+        place: BalanceRuleSide::Sender,
         whole: LedgerAccount::Planned,
         parts: &[LedgerAccount::Built, LedgerAccount::Unsent],
     },
     BalanceRule {
         name: "built = handed over + refused",
-        place: RuleScope::Sender,
+        place: BalanceRuleSide::Sender,
         whole: LedgerAccount::Built,
         parts: &[LedgerAccount::HandedOver, LedgerAccount::Refused],
     },
     BalanceRule {
         name: "handed over = on the wire + dropped by the interface",
-        place: RuleScope::Sender,
+        place: BalanceRuleSide::Sender,
         whole: LedgerAccount::HandedOver,
         parts: &[LedgerAccount::OnWire, LedgerAccount::TxDropped],
     },
     BalanceRule {
         name: "arrived = seen + dropped by our ring",
-        place: RuleScope::Receiver,
+        place: BalanceRuleSide::Receiver,
         whole: LedgerAccount::Arrived,
         parts: &[LedgerAccount::Seen, LedgerAccount::RingDropped],
     },
     BalanceRule {
         name: "seen = recognised + misdelivered + other runs + protocol + foreign",
-        place: RuleScope::Receiver,
+        place: BalanceRuleSide::Receiver,
         whole: LedgerAccount::Seen,
         parts: &[
             LedgerAccount::Recognised,
@@ -114,7 +114,7 @@ pub const BALANCE_RULES: &[BalanceRule] = &[
     },
     BalanceRule {
         name: "recognised = counted + duplicate + stale + unnumbered",
-        place: RuleScope::Receiver,
+        place: BalanceRuleSide::Receiver,
         whole: LedgerAccount::Recognised,
         parts: &[
             LedgerAccount::Counted,
@@ -125,7 +125,7 @@ pub const BALANCE_RULES: &[BalanceRule] = &[
     },
     BalanceRule {
         name: "expected = counted + lost",
-        place: RuleScope::EndToEnd,
+        place: BalanceRuleSide::EndToEnd,
         whole: LedgerAccount::Expected,
         parts: &[LedgerAccount::Counted, LedgerAccount::Lost],
     },
@@ -145,7 +145,7 @@ pub struct FrameLedger {
 pub struct LedgerImbalance {
     pub rule: String,
     /// Side that the rule is about.
-    pub place: RuleScope,
+    pub place: BalanceRuleSide,
     pub whole: u64,
     pub parts: u64,
 }
@@ -153,9 +153,9 @@ pub struct LedgerImbalance {
 impl fmt::Display for LedgerImbalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            RuleScope::Sender => "our sender",
-            RuleScope::Receiver => "our receiver",
-            RuleScope::EndToEnd => "end to end",
+            BalanceRuleSide::Sender => "our sender",
+            BalanceRuleSide::Receiver => "our receiver",
+            BalanceRuleSide::EndToEnd => "end to end",
         };
         write!(f, "{place}: {} does not hold: {} against {}", self.rule, self.whole, self.parts)
     }
@@ -170,7 +170,7 @@ impl FrameLedger {
     }
 
     /// Moves frames that were added to one account to another.
-    pub fn move_between(&mut self, from: LedgerAccount, to: LedgerAccount, frames: u64) {
+    pub fn move_frames_between(&mut self, from: LedgerAccount, to: LedgerAccount, frames: u64) {
         // The number is limited to the frames of the account, so that the sum of both accounts stays the same.
         let moved = frames.min(self.get(from).unwrap_or(0));
         // An account that was not measured stays absent.
@@ -181,7 +181,7 @@ impl FrameLedger {
     }
 
     /// Adds an account that may not have been measured.
-    pub fn add_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
+    pub fn add_measured_frames(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
             Some(frames) => self.add_frames(account, frames),
             // An unknown count is absent and never 0. It also spoils the sum of the other parts.
@@ -194,13 +194,13 @@ impl FrameLedger {
         self.add_frames(LedgerAccount::Refused, tx.refused);
         self.add_frames(LedgerAccount::HandedOver, tx.handed_over);
         // An interface may lack this counter. A rule with an absent account is listed as unchecked, never as balanced.
-        self.add_measured(LedgerAccount::OnWire, tx.on_wire);
-        self.add_measured(LedgerAccount::TxDropped, tx.dropped);
+        self.add_measured_frames(LedgerAccount::OnWire, tx.on_wire);
+        self.add_measured_frames(LedgerAccount::TxDropped, tx.dropped);
     }
 
     /// Adds the counters of a receiving port, without its streams.
     pub fn add_receiver(&mut self, rx: &RxCounters) {
-        self.add_measured(LedgerAccount::Arrived, rx.arrived);
+        self.add_measured_frames(LedgerAccount::Arrived, rx.arrived);
         self.add_frames(LedgerAccount::RingDropped, rx.ring_dropped);
         self.add_frames(LedgerAccount::Seen, rx.seen);
         self.add_frames(LedgerAccount::Foreign, rx.foreign);
@@ -231,7 +231,7 @@ impl FrameLedger {
 
     /// Returns the rules that do not hold.
     pub fn find_imbalances(&self) -> Vec<LedgerImbalance> {
-        BALANCE_RULES.iter().filter_map(|rule| self.check_rule(rule)?).collect()
+        BALANCE_RULES.iter().filter_map(|rule| self.check_balance_rule(rule)?).collect()
     }
 
     /// Returns the rules that could not be checked because an account that should have been measured was not.
@@ -245,7 +245,7 @@ impl FrameLedger {
 
     /// Checks a rule. `None`: it cannot be checked; `Some(None)`: it holds.
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
-    fn check_rule(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
+    fn check_balance_rule(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
         // One part that could not measure an account makes its sum too small, so the rule would fail without a fault.
         if self.lacks_account(rule) {
             return None;
@@ -297,11 +297,11 @@ mod tests {
     #[test]
     fn unmeasured_account_makes_ledger_rules_unchecked() {
         let mut all = sender(10, 0);
-        all.add_measured(LedgerAccount::HandedOver, Some(10));
-        all.add_measured(LedgerAccount::Refused, Some(0));
+        all.add_measured_frames(LedgerAccount::HandedOver, Some(10));
+        all.add_measured_frames(LedgerAccount::Refused, Some(0));
         let mut blind = sender(5, 0);
-        blind.add_measured(LedgerAccount::HandedOver, None);
-        blind.add_measured(LedgerAccount::Refused, Some(0));
+        blind.add_measured_frames(LedgerAccount::HandedOver, None);
+        blind.add_measured_frames(LedgerAccount::Refused, Some(0));
         all.merge(&blind);
         assert_eq!(all.find_imbalances(), []);
         assert_eq!(

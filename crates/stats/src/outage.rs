@@ -34,7 +34,7 @@ impl StreamOutage {
         if is_one { Some(self.end?.since(self.begin?)) } else { None }
     }
 
-    fn join_next(&mut self, next: &Self) {
+    fn join_next_outage(&mut self, next: &Self) {
         self.last = next.last;
         self.frames += next.frames;
         self.gaps += next.gaps;
@@ -92,7 +92,7 @@ impl OutageList {
             // The list is changed in place: it has a fixed length, and this may run while frames arrive.
             let mut joined = self.outages[from];
             if let Some(next) = self.outages.get(from + 1) {
-                joined.join_next(next);
+                joined.join_next_outage(next);
             }
             self.outages[kept] = joined;
             kept += 1;
@@ -142,7 +142,7 @@ impl OpenGap {
         longest.or_else(|| Some(JoinedGap { first, end, before: before?, after: after? }))
     }
 
-    fn join_next(&mut self, next: &Self) {
+    fn join_next_outage(&mut self, next: &Self) {
         // `max_by_key` returns the last of equal ones, so the reversed order keeps the first.
         let all = [next.as_joined(), self.as_joined()].into_iter().flatten();
         self.longest = all.max_by_key(JoinedGap::length);
@@ -166,19 +166,19 @@ impl OpenGaps {
         match self.gaps.back_mut().filter(|_| is_full) {
             // Frames that arrived between the two are inside the joined gap now. They are not lost, so no
             // outage is requested for them.
-            Some(last) => last.join_next(&gap),
+            Some(last) => last.join_next_outage(&gap),
             None => self.gaps.push_back(gap),
         }
     }
 
     /// Frames `first..end` are missing after the last arrival of the stream.
-    pub(crate) fn open_end(&mut self, first: u64, end: u64, before: Option<MonoTime>) {
+    pub(crate) fn open_gap_at_end(&mut self, first: u64, end: u64, before: Option<MonoTime>) {
         // This may be one more than the limit. The stream is over, so no other outage follows.
         self.gaps.push_back(OpenGap { first, end, before, after: None, longest: None });
     }
 
     /// Returns the outage of the lost frames `first..=last`. Gaps below `first` are closed: they are not needed again.
-    pub(crate) fn take_outage(&mut self, first: u64, last: u64) -> StreamOutage {
+    pub(crate) fn outage_of_lost_frames(&mut self, first: u64, last: u64) -> StreamOutage {
         while self.gaps.front().is_some_and(|gap| gap.end <= first) {
             self.gaps.pop_front();
         }

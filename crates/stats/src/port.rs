@@ -93,7 +93,7 @@ pub struct TxCounters {
 impl TxCounters {
     /// Returns whether frames of this run were sent here, so that the frames that the interface transmitted
     /// belong to its ledger.
-    pub const fn has_sent(&self) -> bool {
+    pub const fn has_sent_frames(&self) -> bool {
         self.handed_over > 0 || self.refused > 0
     }
 

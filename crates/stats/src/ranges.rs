@@ -66,13 +66,13 @@ impl NumberRanges {
             (false, false) => {
                 self.ranges.insert(place, NumberRange { first: number, last: number });
                 if self.ranges.len() > MAX_RANGES {
-                    self.join_nearest();
+                    self.join_nearest_ranges();
                 }
             }
         }
     }
 
-    fn join_nearest(&mut self) {
+    fn join_nearest_ranges(&mut self) {
         // The smallest hole adds the fewest numbers that were never there. The search is linear, but runs only when the set is
         // full and a new range begins.
         let holes = self.ranges.windows(2).map(|pair| pair[1].first - pair[0].last);
@@ -83,7 +83,7 @@ impl NumberRanges {
     }
 
     /// Returns how many numbers of `first..=last` are in the set.
-    pub fn count_within(&self, first: u64, last: u64) -> u64 {
+    pub fn count_numbers_within(&self, first: u64, last: u64) -> u64 {
         let from = self.ranges.partition_point(|range| range.last < first);
         let overlapping = self.ranges[from..].iter().take_while(|range| range.first <= last);
         // A set from another machine may hold ranges that no set here would hold.
@@ -120,7 +120,7 @@ mod tests {
             prop_assert_eq!(set.numbers, oracle.len() as u64);
             prop_assert_eq!(set.repeated, (numbers.len() - oracle.len()) as u64);
             let within = oracle.range(from..=from + length).count() as u64;
-            prop_assert_eq!(set.count_within(from, from + length), within);
+            prop_assert_eq!(set.count_numbers_within(from, from + length), within);
             prop_assert!(set.is_exact());
         }
     }

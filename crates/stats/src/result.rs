@@ -197,7 +197,7 @@ pub struct SendingPeaks {
 /// Frames that left sooner after earlier frames than planned, because the sender had been delayed. A device
 /// that carries the plan may drop this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SentAhead {
+pub struct SentAheadBurst {
     /// Time at which the first of these frames left.
     pub from: MonoTime,
     /// Time at which the last of these frames left.
@@ -231,7 +231,7 @@ pub struct PortResult {
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sent_ahead: Vec<SentAhead>,
+    pub sent_ahead: Vec<SentAheadBurst>,
 }
 
 /// A capture file written during the run.

@@ -157,7 +157,7 @@ impl SequenceWindow {
     }
 
     /// Returns whether frame `number` has arrived. A frame behind the window counts as arrived, because that is not known.
-    pub fn has_seen(&self, number: u64) -> bool {
+    pub fn has_seen_number(&self, number: u64) -> bool {
         number < self.next && (self.next - number > SEQUENCE_WINDOW_FRAMES || self.seen.has_bit(number))
     }
 
@@ -183,7 +183,7 @@ impl SequenceWindow {
             self.advance_window(number, second_of);
             // The leader is added before the frame is counted, so that arrivals are numbered from 0.
             self.leaders.add_leader(number, self.counts.unique);
-            self.count_unique(number);
+            self.count_unique_number(number);
             return SequenceArrival::New;
         }
         // A copy or a stale frame counts here, too: the path carried a frame, so an outage begins only after it.
@@ -200,11 +200,11 @@ impl SequenceWindow {
         let extent = self.counts.unique - self.leaders.first_arrival_above(number);
         self.counts.reordered += 1;
         self.counts.max_extent = self.counts.max_extent.max(extent);
-        self.count_unique(number);
+        self.count_unique_number(number);
         SequenceArrival::Late { extent }
     }
 
-    fn count_unique(&mut self, number: u64) {
+    fn count_unique_number(&mut self, number: u64) {
         self.seen.set_bit(number);
         self.counts.unique += 1;
         let start = self.next.saturating_sub(SEQUENCE_WINDOW_FRAMES);
@@ -247,7 +247,7 @@ impl SequenceWindow {
             self.counts.loss_bursts += 1;
         }
         self.burst += to - from;
-        self.outages.push_outage(self.gaps.take_outage(from, to - 1));
+        self.outages.push_outage(self.gaps.outage_of_lost_frames(from, to - 1));
         self.counts.longest_burst = self.counts.longest_burst.max(self.burst);
         let first = second_of(from);
         let last = second_of(to - 1);
@@ -272,7 +272,7 @@ impl SequenceWindow {
                 let middle = u64::midpoint(low, high);
                 if second_of(middle) > second { high = middle } else { low = middle + 1 }
             }
-            self.quality.add_lost(second, low - next);
+            self.quality.add_lost_frames(second, low - next);
             next = low;
         }
     }
@@ -295,7 +295,7 @@ impl SequenceWindow {
         self.density.finish_stream(start, |number| self.seen.has_bit(number));
         // These frames were lost at the end of the stream: no later frame has shown that they were missing.
         if sent > self.next {
-            self.gaps.open_end(self.next, sent, self.last_arrival);
+            self.gaps.open_gap_at_end(self.next, sent, self.last_arrival);
             self.count_lost(self.next, sent, &second_of);
             self.next = sent;
         }

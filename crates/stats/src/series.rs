@@ -46,14 +46,14 @@ impl RateSeries {
             self.seconds.resize(other.seconds.len(), (0, 0));
         }
         for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
-            *mine = sum_of(*mine, *theirs);
+            *mine = saturating_sum_of(*mine, *theirs);
         }
-        self.beyond = sum_of(self.beyond, other.beyond);
+        self.beyond = saturating_sum_of(self.beyond, other.beyond);
     }
 }
 
 /// Adds pairs (frames, bytes). A series may come from another machine, with counts as large as their types allow.
-const fn sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+const fn saturating_sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
 }
 
@@ -111,9 +111,9 @@ impl QualitySeries {
     }
 
     /// Closes the latest seconds, when no more delays follow.
-    pub fn close_seconds(&mut self) {
+    pub fn close_past_seconds(&mut self) {
         if let Some(mut latest) = self.latest.take() {
-            latest.close_all(&mut self.percentiles);
+            latest.close_all_seconds(&mut self.percentiles);
         }
     }
 
@@ -148,7 +148,7 @@ impl QualitySeries {
     }
 
     /// Counts frames that were due in a second and lost.
-    pub fn add_lost(&mut self, second: u64, frames: u64) {
+    pub fn add_lost_frames(&mut self, second: u64, frames: u64) {
         if let Some(second) = self.second_mut(second) {
             second.lost += frames;
         }
@@ -198,10 +198,10 @@ mod tests {
     fn losses_and_delays_go_into_their_second() {
         let origin = MonoTime::from_nanos(500);
         let mut series = QualitySeries::with_limit(3);
-        series.add_lost(2, 5);
+        series.add_lost_frames(2, 5);
         series.add_delay(origin, origin + Nanos::from_millis(1500), Nanos::new(40));
         series.add_delay(origin, origin + Nanos::from_millis(1600), Nanos::new(60));
-        series.add_lost(9, 1);
+        series.add_lost_frames(9, 1);
         let mut all = QualitySeries::default();
         all.merge(&series);
         all.merge(&series);
@@ -223,7 +223,7 @@ mod tests {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(delay));
         }
         series.add_delay(origin, origin + Nanos::from_secs(9), Nanos::new(1));
-        series.close_seconds();
+        series.close_past_seconds();
         assert_eq!(medians(&series), [Some(12), Some(9), Some(7), None, Some(20)]);
         assert_eq!(series.percentiles[0].p99().map(Nanos::as_u64), Some(30));
         assert_eq!(series.percentiles.capacity(), 9, "a receiver must not allocate");
@@ -238,7 +238,7 @@ mod tests {
         for ms in [100, 1100, 3000, 200, 2100, 3900] {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(ms));
         }
-        series.close_seconds();
+        series.close_past_seconds();
         let known: Vec<bool> = medians(&series).iter().map(Option::is_some).collect();
         assert_eq!(known, [false, true, true, true], "second 0 was closed when second 3 began");
         assert_eq!(series.seconds[0].delayed, 2);
@@ -252,7 +252,7 @@ mod tests {
             for second in seconds {
                 series.add_delay(origin, origin + Nanos::from_secs(*second), Nanos::new(10 + second));
             }
-            series.close_seconds();
+            series.close_past_seconds();
             series
         };
         let mut all = QualitySeries::default();

@@ -5,10 +5,10 @@
 
 use crate::Error;
 use crate::catalogue::{BatchQuotas, RunCatalogue};
-use crate::draft::{RunDraft, check_id};
+use crate::draft::{RunDraft, check_run_id};
 use crate::packs::{PackedSegment, SegmentPlace, write_pack};
-use crate::segments::{StoreOutcome, check_node, segment_key};
-use crate::spool::segment::{SegmentHash, hex};
+use crate::segments::{StoreOutcome, check_node_directory_name, segment_key};
+use crate::spool::segment::{SegmentHash, hash_in_hex};
 use crate::spool::{ResultSegment, SegmentKind};
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_report::RunId;
@@ -23,7 +23,7 @@ pub struct SegmentBatch<'a> {
     catalogue: &'a RunCatalogue,
     /// Time of arrival, nanoseconds since 1970 (UTC).
     at: u64,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<SegmentWriteOutcome>,
     unwritten: Vec<UnwrittenSegment<'a>>,
     quotas: BatchQuotas,
     /// Directory of late segments of each run.
@@ -32,7 +32,7 @@ pub struct SegmentBatch<'a> {
 
 /// The result for one segment.
 #[derive(Debug)]
-enum Outcome {
+enum SegmentWriteOutcome {
     Settled(Result<StoreOutcome, Error>),
     /// Decided when the unwritten segment with this index is stored.
     Unwritten(usize),
@@ -55,7 +55,7 @@ struct UnwrittenSegment<'a> {
 
 /// A segment that is on the disk and needs a row, or a new place in its row because its file was lost.
 #[derive(Debug)]
-pub(crate) struct SegmentToList<'a> {
+pub(crate) struct SegmentToCatalogue<'a> {
     pub(crate) id: &'a SegmentId,
     pub(crate) kind: SegmentKind,
     pub(crate) sha256: String,
@@ -81,8 +81,9 @@ impl<'a> SegmentBatch<'a> {
     /// Adds a segment of the draft's run. A repeated segment gets the same answer; the bytes that were
     /// stored first never change.
     pub fn add_segment(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
-        let outcome =
-            self.examine_segment(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
+        let outcome = self
+            .examine_segment(draft, id, bytes)
+            .unwrap_or_else(|error| SegmentWriteOutcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
 
@@ -90,8 +91,9 @@ impl<'a> SegmentBatch<'a> {
     /// a segment of an unknown run is stored in a separate directory. So the node can delete it. At most
     /// [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and [`MAX_LATE`](crate::MAX_LATE) in total.
     pub fn add_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
-        let outcome =
-            self.examine_late_segment(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
+        let outcome = self
+            .examine_late_segment(id, bytes)
+            .unwrap_or_else(|error| SegmentWriteOutcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
 
@@ -100,7 +102,7 @@ impl<'a> SegmentBatch<'a> {
         draft: &RunDraft,
         id: &'a SegmentId,
         bytes: &'a [u8],
-    ) -> Result<Outcome, Error> {
+    ) -> Result<SegmentWriteOutcome, Error> {
         if id.run != *draft.run_id() {
             return Err(Error::Foreign(id.clone()));
         }
@@ -108,38 +110,49 @@ impl<'a> SegmentBatch<'a> {
         let segment = read_segment(id, bytes)?;
         let hash = ResultSegment::read_checksum(bytes);
         // The batch before the catalogue: a segment that came twice in one batch has no row yet, and must be counted once.
-        if let Some(outcome) = self.find_repeat(id, &hash)? {
+        if let Some(outcome) = self.find_repeated_segment(id, &hash)? {
             return Ok(outcome);
         }
         let listed = self.catalogue.listed_segment(id)?;
         if let Some(listed) = &listed {
-            if listed.sha256 != hex(&hash) {
+            if listed.sha256 != hash_in_hex(&hash) {
                 return Err(Error::Differs(id.clone()));
             }
             // A row without its file: the disk lost it, so the segment is written again below.
-            if listed.place.is_there(run, id) {
-                return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
+            if listed.place.is_on_disk(run, id) {
+                return Ok(SegmentWriteOutcome::Settled(Ok(StoreOutcome::Again)));
             }
         } else {
-            self.quotas.admit_to_run(self.catalogue, id, bytes.len(), draft.quota())?;
+            self.quotas.admit_segment_to_run(self.catalogue, id, bytes.len(), draft.quota())?;
         }
         let run = run.to_owned();
         let has_row = listed.is_some();
-        Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row }))
+        Ok(self.queue_unwritten_segment(UnwrittenSegment {
+            id,
+            bytes,
+            kind: segment.kind,
+            hash,
+            run,
+            has_row,
+        }))
     }
 
-    fn examine_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
+    fn examine_late_segment(
+        &mut self,
+        id: &'a SegmentId,
+        bytes: &'a [u8],
+    ) -> Result<SegmentWriteOutcome, Error> {
         // No draft has checked this id, and it may become the name of a directory.
-        check_id(&id.run.0)?;
+        check_run_id(&id.run.0)?;
         let segment = read_segment(id, bytes)?;
         let hash = ResultSegment::read_checksum(bytes);
-        if let Some(outcome) = self.find_repeat(id, &hash)? {
+        if let Some(outcome) = self.find_repeated_segment(id, &hash)? {
             return Ok(outcome);
         }
         match self.catalogue.listed_segment(id)? {
             // The file is not checked: files of a committed run were removed on purpose.
-            Some(listed) if listed.sha256 == hex(&hash) => {
-                return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
+            Some(listed) if listed.sha256 == hash_in_hex(&hash) => {
+                return Ok(SegmentWriteOutcome::Settled(Ok(StoreOutcome::Again)));
             }
             // The bytes that came first stay, because a node never changes a segment.
             Some(_) => return Err(Error::Differs(id.clone())),
@@ -147,22 +160,35 @@ impl<'a> SegmentBatch<'a> {
             None => self.quotas.admit_late_segment(self.catalogue, id, bytes.len())?,
         }
         let run = self.late_segment_directory(&id.run)?;
-        Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row: false }))
+        Ok(self.queue_unwritten_segment(UnwrittenSegment {
+            id,
+            bytes,
+            kind: segment.kind,
+            hash,
+            run,
+            has_row: false,
+        }))
     }
 
     /// The outcome of a segment that is in the batch already.
-    fn find_repeat(&self, id: &SegmentId, hash: &SegmentHash) -> Result<Option<Outcome>, Error> {
+    fn find_repeated_segment(
+        &self,
+        id: &SegmentId,
+        hash: &SegmentHash,
+    ) -> Result<Option<SegmentWriteOutcome>, Error> {
         match self.unwritten.iter().position(|one| one.id == id) {
             // A node sends a segment again when its first answer was late, so both may be in one batch.
-            Some(first) if self.unwritten[first].hash == *hash => Ok(Some(Outcome::Repeats(first))),
+            Some(first) if self.unwritten[first].hash == *hash => {
+                Ok(Some(SegmentWriteOutcome::Repeats(first)))
+            }
             Some(_) => Err(Error::Differs(id.clone())),
             None => Ok(None),
         }
     }
 
-    fn write_later(&mut self, segment: UnwrittenSegment<'a>) -> Outcome {
+    fn queue_unwritten_segment(&mut self, segment: UnwrittenSegment<'a>) -> SegmentWriteOutcome {
         self.unwritten.push(segment);
-        Outcome::Unwritten(self.unwritten.len() - 1)
+        SegmentWriteOutcome::Unwritten(self.unwritten.len() - 1)
     }
 
     fn late_segment_directory(&mut self, run: &RunId) -> Result<PathBuf, Error> {
@@ -177,11 +203,11 @@ impl<'a> SegmentBatch<'a> {
 
     /// Stores all segments. Returns an answer for each, in the order in which they were added.
     pub fn store_segments(self) -> Vec<Result<StoreOutcome, Error>> {
-        let answers = self.write_and_commit();
+        let answers = self.write_and_commit_segments();
         let settled = self.outcomes.into_iter().map(|outcome| match outcome {
-            Outcome::Settled(answer) => answer,
-            Outcome::Unwritten(index) => answers[index].clone().map_err(Error::OfBatch),
-            Outcome::Repeats(index) => {
+            SegmentWriteOutcome::Settled(answer) => answer,
+            SegmentWriteOutcome::Unwritten(index) => answers[index].clone().map_err(Error::OfBatch),
+            SegmentWriteOutcome::Repeats(index) => {
                 answers[index].clone().map(|_| StoreOutcome::Again).map_err(Error::OfBatch)
             }
         });
@@ -189,18 +215,18 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// An answer for each unwritten segment.
-    fn write_and_commit(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
+    fn write_and_commit_segments(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
         // The bytes are synced before any row names them: a crash in between leaves a pack without rows, and
         // the nodes send the segments again.
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
-        let to_list: Vec<SegmentToList<'_>> =
+        let to_list: Vec<SegmentToCatalogue<'_>> =
             written.filter_map(|(segment, place)| Some(segment.to_list_at(place.as_ref().ok()?))).collect();
-        let listed = match self.catalogue.list_segments(&to_list, &self.quotas, self.at) {
+        let listed = match self.catalogue.commit_listed_segments(&to_list, &self.quotas, self.at) {
             Ok(listed) => listed,
             // Nothing was committed. The nodes keep their segments and send them again.
             Err(error) => {
-                self.remove_unlisted(&to_list);
+                self.remove_unlisted_packs(&to_list);
                 let error = Arc::new(error);
                 return places
                     .into_iter()
@@ -259,7 +285,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// Removes packs without rows: nothing else ever would, and the disk may be full.
-    fn remove_unlisted(&self, segments: &[SegmentToList<'_>]) {
+    fn remove_unlisted_packs(&self, segments: &[SegmentToCatalogue<'_>]) {
         let packs: BTreeSet<PathBuf> =
             segments.iter().map(|segment| segment.place.file_path(segment.run, segment.id)).collect();
         for pack in packs {
@@ -279,11 +305,11 @@ impl<'a> UnwrittenSegment<'a> {
         PackedSegment { id: self.id, hash: self.hash, bytes: self.bytes }
     }
 
-    fn to_list_at(&self, place: &SegmentPlace) -> SegmentToList<'_> {
-        SegmentToList {
+    fn to_list_at(&self, place: &SegmentPlace) -> SegmentToCatalogue<'_> {
+        SegmentToCatalogue {
             id: self.id,
             kind: self.kind,
-            sha256: hex(&self.hash),
+            sha256: hash_in_hex(&self.hash),
             place: place.clone(),
             run: &self.run,
             has_row: self.has_row,
@@ -301,7 +327,7 @@ fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<ResultSegment, Error> {
     let segment = ResultSegment::from_bytes(&segment_key(id), bytes)
         .map_err(|source| Error::BadSegment { id: id.clone(), source })?;
     // The checksum does not cover the node's name, which becomes part of a path.
-    check_node(&id.node)?;
+    check_node_directory_name(&id.node)?;
     Ok(segment)
 }
 

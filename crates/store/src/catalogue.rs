@@ -16,7 +16,7 @@ pub use late::{LateResults, MAX_LATE, MAX_LATE_OF_NODE};
 pub(crate) use lock_holder::describe_holder;
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN_RUN_FILE;
-pub use parts::{RunQuota, RunShare};
+pub use parts::{RunQuota, StoredRunShare};
 pub use prune::{PruneCriteria, PruneOutcome, PrunedResult};
 pub(crate) use quotas::BatchQuotas;
 pub use search::{CatalogueEntry, CataloguePage, CatalogueQuery};
@@ -80,7 +80,7 @@ pub struct RunSummary {
 
 /// Makes the file private, and keeps it open until the process ends. Closing a file drops all POSIX locks of the process on it,
 /// also those of other connections to the same catalogue.
-fn make_private(path: &Path) -> std::io::Result<()> {
+fn make_file_private(path: &Path) -> std::io::Result<()> {
     static KEPT_FILES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
     let mut kept = KEPT_FILES.lock().unwrap_or_else(PoisonError::into_inner);
     if !kept.contains_key(path) || !path.exists() {
@@ -95,12 +95,12 @@ impl RunCatalogue {
         let runs = place.join(RUNS_DIRECTORY);
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
         // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
-        drop(private_files::tighten_path(&runs));
+        drop(private_files::restrict_path_to_owner(&runs));
         // Rows name directories: a name must be valid in any working directory of a later command.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
         // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
-        make_private(&path).map_err(Error::file("open", &path))?;
+        make_file_private(&path).map_err(Error::file("open", &path))?;
         let mut connection = Connection::open(&path).map_err(Error::catalogue(&path))?;
         enable_write_ahead_log(&connection, WRITER_TIMEOUT).map_err(Error::catalogue(&path))?;
         // With a write-ahead log, NORMAL could lose the last commits in a power cut. A node deletes a segment once its row is
@@ -342,7 +342,7 @@ fn retry_while_busy<T>(
     let mut waited = Duration::ZERO;
     loop {
         match attempt() {
-            Err(error) if is_busy(&error) && waited < timeout => thread::sleep(ATTEMPT_PAUSE),
+            Err(error) if is_busy_error(&error) && waited < timeout => thread::sleep(ATTEMPT_PAUSE),
             outcome => return outcome,
         }
         // Only the pauses are counted, because an attempt itself does not wait.
@@ -350,7 +350,7 @@ fn retry_while_busy<T>(
     }
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
+fn is_busy_error(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 

@@ -9,12 +9,12 @@ use std::path::Path;
 pub(crate) const UNFINISHED_FILE_EXTENSION: &str = "tmp";
 
 /// Writes `bytes` as `name`. Once this returns, the file survives a power cut whole; before that it does not exist.
-pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    write_parts(directory, name, &[bytes])
+pub(crate) fn write_whole_file(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_file_from_parts(directory, name, &[bytes])
 }
 
-/// Like [`write_whole`], with all `parts` one after the other.
-pub(crate) fn write_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+/// Like [`write_whole_file`], with all `parts` one after the other.
+pub(crate) fn write_file_from_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED_FILE_EXTENSION}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
         // The removal frees space that other writers may need. The next attempt overwrites a file that cannot be

@@ -31,7 +31,7 @@ pub struct RunDraft {
 
 impl RunDraft {
     pub(crate) fn new(catalogue: &RunCatalogue, run: RunId, size: ReportSize) -> Result<Self, Error> {
-        check_id(&run.0)?;
+        check_run_id(&run.0)?;
         let directory = catalogue.run_directory(&run);
         if directory.exists() {
             return Err(Error::Taken(run.0));
@@ -60,7 +60,7 @@ impl RunDraft {
         size: ReportSize,
     ) -> Result<Self, Error> {
         let owner = DirectoryOwner::take_ownership(&partial).map_err(Error::file("lock", &partial))?;
-        let room = ReportRoom::reserve_in(&partial, size)?;
+        let room = ReportRoom::reserve_space_in(&partial, size)?;
         Ok(Self {
             run,
             partial,
@@ -90,11 +90,11 @@ impl RunDraft {
         }
         // The row does not have the number of streams and ports: the least size is reserved.
         let size = ReportSize { document_bytes: unfinished.plan.len() as u64, ..ReportSize::default() };
-        Self::open_directory(run, partial, directory, size).map(Self::keep_on_drop)
+        Self::open_directory(run, partial, directory, size).map(Self::keep_directory_on_drop)
     }
 
     /// Keeps the directory when this is dropped: the catalogue has a row of it.
-    pub(crate) fn keep_on_drop(mut self) -> Self {
+    pub(crate) fn keep_directory_on_drop(mut self) -> Self {
         self.stays = true;
         self
     }
@@ -109,7 +109,7 @@ impl RunDraft {
     }
 
     /// Sets whether the run gets a page for people; the default is that it does.
-    pub const fn set_page(&mut self, page: PageChoice) {
+    pub const fn set_page_choice(&mut self, page: PageChoice) {
         self.page = page;
     }
 
@@ -177,7 +177,7 @@ impl RunDraft {
             // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
             drop(fs::remove_dir_all(self.partial.join(SEGMENTS_DIRECTORY)));
         }
-        for (attempt, node) in catalogue.list_parts(&self.run)? {
+        for (attempt, node) in catalogue.list_stored_parts(&self.run)? {
             // A capture that cannot be assembled stays in its segments.
             drop(self.assemble_partial(catalogue, attempt, &node));
         }
@@ -241,8 +241,8 @@ impl RunDraft {
         // The space is released as late as possible: other programs that fill the disk have the least time to
         // take it.
         self.room.release_files();
-        self.store_open()?;
-        files::write_run(&self.partial, report, document, self.page)?;
+        self.store_open_run_state()?;
+        files::write_run_files(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
         DirectoryOwner::remove_owner_file(&self.partial);
         disk::rename_synced(&self.partial, &self.directory)
@@ -261,11 +261,11 @@ impl RunDraft {
 impl RunDraft {
     /// Stores the bytes of [`Self::set_open_state`]. Without them the report would never get results that come later, although their nodes
     /// delete them once they are stored. So they are written before the report, into the space reserved for it.
-    fn store_open(&self) -> Result<(), Error> {
+    fn store_open_run_state(&self) -> Result<(), Error> {
         let path = self.partial.join(OPEN_RUN_FILE);
         match &self.open {
             Some(what) => {
-                disk::write_whole(&self.partial, OPEN_RUN_FILE, what).map_err(Error::file("write", path))
+                disk::write_whole_file(&self.partial, OPEN_RUN_FILE, what).map_err(Error::file("write", path))
             }
             // A controller that could not write the report, and had fewer results, has left this file.
             None => match fs::remove_file(&path) {
@@ -299,7 +299,7 @@ fn update_capture_paths(report: &mut RunReport, from: &Path, to: &Path) {
 }
 
 /// Refuses ids of runs and methods that are unsafe as a directory's name.
-pub(crate) fn check_id(id: &str) -> Result<(), Error> {
+pub(crate) fn check_run_id(id: &str) -> Result<(), Error> {
     let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if id.is_empty() || id.len() > 100 || !is_plain {
         return Err(Error::BadId(id.to_owned()));

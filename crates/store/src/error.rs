@@ -1,6 +1,6 @@
 //! Errors of stored runs.
 
-use crate::catalogue::{RunShare, describe_holder};
+use crate::catalogue::{StoredRunShare, describe_holder};
 use crate::spool::segment::BrokenSegment;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_method::journal::JournalError;
@@ -82,7 +82,7 @@ pub enum Error {
         "segment {id} was not stored: its node has reached its limit, with {} bytes in {} segments of this run",
         share.bytes, share.segments
     )]
-    RunQuota { id: SegmentId, share: RunShare },
+    RunQuota { id: SegmentId, share: StoredRunShare },
     /// The same error for each of several segments that were to be stored together.
     #[error("{0}")]
     OfBatch(Arc<Self>),

@@ -18,7 +18,7 @@ pub use packetrig_page::report::REPORT_PAGE_FILE as PAGE;
 pub use trend::{trend_csv, trend_markdown};
 
 use crate::{Error, disk};
-use compact::CompactArrays;
+use compact::CompactArrayFormatter;
 use packetrig_page::report::{RunPage, render_run};
 use packetrig_report::RunReport;
 use packetrig_report::columns::{
@@ -34,7 +34,7 @@ pub const REPORT_FILE_NAME: &str = "report.json";
 /// The report as JSON, for people and programs; `schema_version` is the version of its form.
 pub fn report_json(report: &RunReport) -> String {
     let mut bytes = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrays::default());
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrayFormatter::default());
     report.serialize(&mut serializer).expect("a report has string keys only");
     bytes.push(b'\n');
     String::from_utf8(bytes).expect("JSON is UTF-8")
@@ -61,7 +61,7 @@ impl PageChoice {
 }
 
 /// Writes all files of a run into `directory`, which exists. Each file and its name is synced; none is ever incomplete.
-pub fn write_run(
+pub fn write_run_files(
     directory: &Path,
     report: &RunReport,
     document: &str,
@@ -95,15 +95,16 @@ pub fn write_run(
     }
     // The report is written last, so that a directory with a report has all other files, too.
     files.push((REPORT_FILE_NAME, report_json(report)));
-    files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
+    files.iter().try_for_each(|(name, text)| write_whole_file(directory, name, text))
 }
 
 fn named_table<T: ReportTable>(report: &RunReport) -> (&'static str, String) {
     (T::FILE, table_csv::<T>(report))
 }
 
-fn write_whole(directory: &Path, name: &str, text: &str) -> Result<(), Error> {
-    disk::write_whole(directory, name, text.as_bytes()).map_err(Error::file("write", directory.join(name)))
+fn write_whole_file(directory: &Path, name: &str, text: &str) -> Result<(), Error> {
+    disk::write_whole_file(directory, name, text.as_bytes())
+        .map_err(Error::file("write", directory.join(name)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::catalogue::{RunCatalogue, SegmentRow};
 use crate::packs::SegmentPlace;
 use crate::segments::segment_key;
 use crate::spool::manifest::SegmentTally;
-use crate::spool::segment::{SegmentHash, hex};
+use crate::spool::segment::{SegmentHash, hash_in_hex};
 use crate::spool::value::unpack_value;
 use crate::spool::{PartManifest, ResultSegment, SegmentCounts, SegmentKind};
 use captures::NodeCaptures;
@@ -78,7 +78,7 @@ pub(crate) fn gather_part(
     let mut gathered = GatheredPart::default();
     for SegmentRow { number, place } in rows {
         let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
-        let StoredSegment { segment, hash } = match read_stored(folder.directory, id, place) {
+        let StoredSegment { segment, hash } = match read_stored_segment(folder.directory, id, place) {
             Ok(read) => read,
             Err(error) => {
                 // This machine's disk has lost or damaged the segment. The other segments are still good.
@@ -90,16 +90,16 @@ pub(crate) fn gather_part(
         // The same chain as the node's: in order, over all segments except the End.
         tally.add_segment(segment.kind, &hash);
         match segment.kind {
-            SegmentKind::Interval => interval.add_piece(segment),
-            SegmentKind::Result => result.add_piece(segment),
+            SegmentKind::Interval => interval.add_segment_of_value(segment),
+            SegmentKind::Result => result.add_segment_of_value(segment),
             SegmentKind::Capture => {
                 let captures = match &mut captures {
                     Some(captures) => captures,
                     none => none.insert(NodeCaptures::for_node(folder, catalogue, attempt, node)?),
                 };
-                captures.write_piece(&segment)?;
+                captures.write_capture_piece(&segment)?;
             }
-            // An End that cannot be read counts as missing, and `collect_doubts` says that.
+            // An End that cannot be read counts as missing, and `collect_part_doubts` says that.
             SegmentKind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
             // Already in the tally: the number is used, and its content is lost.
             SegmentKind::Lost => {}
@@ -115,7 +115,7 @@ pub(crate) fn gather_part(
     }
     gathered.last_sample = gathered.read_value(node, "counts", &interval);
     gathered.result = gathered.read_value(node, "result", &result);
-    gathered.collect_doubts(node, &hex(&tally.chain));
+    gathered.collect_part_doubts(node, &hash_in_hex(&tally.chain));
     gathered.update_capture_paths(node);
     Ok(gathered)
 }
@@ -125,7 +125,7 @@ struct StoredSegment {
     hash: SegmentHash,
 }
 
-fn read_stored(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<StoredSegment, Error> {
+fn read_stored_segment(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<StoredSegment, Error> {
     let bytes = place.read_bytes(run, &id).map_err(Error::file("read", place.file_path(run, &id)))?;
     let segment = ResultSegment::from_bytes(&segment_key(&id), &bytes)
         .map_err(|source| Error::BadSegment { id, source })?;
@@ -144,7 +144,7 @@ impl GatheredPart {
     }
 
     /// Collects the reasons why this data is less than the node recorded.
-    fn collect_doubts(&mut self, node: &NodeName, chain: &str) {
+    fn collect_part_doubts(&mut self, node: &NodeName, chain: &str) {
         let mut doubts = Vec::new();
         if self.missing > 0 {
             doubts.push(format!("{} segments are missing", self.missing));
@@ -205,7 +205,7 @@ struct PiecedValue {
 }
 
 impl PiecedValue {
-    fn add_piece(&mut self, segment: ResultSegment) {
+    fn add_segment_of_value(&mut self, segment: ResultSegment) {
         // Intervals follow one another; each starts again at offset 0. A value that never got its last piece is dropped here.
         if segment.offset == 0 {
             self.pieces.clear();

@@ -65,7 +65,7 @@ impl KeptRun {
             begun_wall_ns: seconds.saturating_mul(1_000_000_000),
             process: find_living_owner(&owner),
             captures: list_captures(&directory.join(CAPTURES_DIRECTORY))?,
-            segment_bytes: bytes_below(&directory.join(SEGMENTS_DIRECTORY))?,
+            segment_bytes: total_bytes_below(&directory.join(SEGMENTS_DIRECTORY))?,
             has_report: directory.join(REPORT_FILE_NAME).exists(),
         })
     }
@@ -135,7 +135,7 @@ impl DirectoryOwner {
     pub(crate) fn take_ownership(directory: &Path) -> io::Result<Self> {
         let path = directory.join(OWNER_FILE_NAME);
         let mut file = private_files::open_or_create(&path)?;
-        if !lock_owner(&file)? {
+        if !lock_owner_file(&file)? {
             return Ok(Self { file: None });
         }
         // The number is read only under the lock: before that, the file may contain the number of another process.
@@ -158,7 +158,7 @@ impl DirectoryOwner {
 }
 
 /// Takes the lock. A process that lists runs also holds it for a moment, so several attempts are made.
-fn lock_owner(file: &File) -> io::Result<bool> {
+fn lock_owner_file(file: &File) -> io::Result<bool> {
     for _ in 0..MAX_ATTEMPTS {
         match file.try_lock() {
             Ok(()) => return Ok(true),
@@ -224,11 +224,11 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-pub(crate) fn bytes_below(directory: &Path) -> io::Result<u64> {
+pub(crate) fn total_bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in list_entries(directory)? {
         let facts = entry.metadata()?;
-        bytes += if facts.is_dir() { bytes_below(&entry.path())? } else { facts.len() };
+        bytes += if facts.is_dir() { total_bytes_below(&entry.path())? } else { facts.len() };
     }
     Ok(bytes)
 }

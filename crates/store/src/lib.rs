@@ -43,8 +43,8 @@ pub mod spool;
 pub use batch::SegmentBatch;
 pub use catalogue::{
     CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MAX_LATE, MAX_LATE_OF_NODE, MethodState,
-    MethodSummary, PruneCriteria, PruneOutcome, PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary,
-    StoredSummary, UnfinishedMethod, UnfinishedRun,
+    MethodSummary, PruneCriteria, PruneOutcome, PrunedResult, RunCatalogue, RunQuota, RunSummary,
+    StoredRunShare, StoredSummary, UnfinishedMethod, UnfinishedRun,
 };
 pub use draft::RunDraft;
 pub use error::Error;

@@ -10,11 +10,11 @@
 //! its row is changed last: a row that says `complete` has all files of its result.
 
 use crate::catalogue::{MethodState, RunCatalogue};
-use crate::draft::check_id;
+use crate::draft::check_run_id;
 use crate::kept::{DirectoryOwner, OWNER_FILE_NAME, find_living_owner};
 use crate::room::{ReportRoom, ReportSize};
 use crate::{Error, disk};
-use packetrig_method::journal::{self, Journal, JournalEntry};
+use packetrig_method::journal::{self, MethodJournal, MethodJournalEntry};
 use packetrig_sys::private_files;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
@@ -77,7 +77,7 @@ pub struct MethodDraft {
 
 impl MethodDraft {
     pub(crate) fn begin_method(catalogue: &RunCatalogue, new: &NewMethod<'_>) -> Result<Self, Error> {
-        check_id(new.id)?;
+        check_run_id(new.id)?;
         let directory = catalogue.method_directory(new.id);
         let methods = catalogue.place().join(METHODS_DIRECTORY);
         disk::create_directories_below(catalogue.place(), &methods)
@@ -90,7 +90,7 @@ impl MethodDraft {
             }
             Err(error) => return Err(Error::file("create", directory)(error)),
         }
-        let draft = Self::begin_in_directory(catalogue, new, directory.clone());
+        let draft = Self::begin_method_in_directory(catalogue, new, directory.clone());
         if draft.is_err() {
             // The journal has no trial. The error matters more than a directory that cannot be removed.
             drop(fs::remove_dir_all(&directory));
@@ -98,7 +98,7 @@ impl MethodDraft {
         draft
     }
 
-    fn begin_in_directory(
+    fn begin_method_in_directory(
         catalogue: &RunCatalogue,
         new: &NewMethod<'_>,
         directory: PathBuf,
@@ -128,7 +128,7 @@ impl MethodDraft {
             let process = find_living_owner(&directory.join(OWNER_FILE_NAME)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
         }
-        let room = ReportRoom::reserve_in(&directory, ReportSize::default())?;
+        let room = ReportRoom::reserve_space_in(&directory, ReportSize::default())?;
         let path = directory.join(JOURNAL_FILE_NAME);
         let journal = private_files::open_to_append(&path).map_err(Error::file("open", &path))?;
         Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })
@@ -165,14 +165,14 @@ impl MethodDraft {
     }
 
     /// The journal as it is on the disk. `H` is the form of its first line.
-    pub fn read_journal<H: DeserializeOwned>(&self) -> Result<Journal<H>, Error> {
+    pub fn read_journal<H: DeserializeOwned>(&self) -> Result<MethodJournal<H>, Error> {
         let path = self.journal_path();
         let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
         journal::parse_journal(&text).map_err(|source| Error::DamagedJournal { path, source })
     }
 
     /// Adds a trial to the journal. Once this returns, it survives a power cut.
-    pub fn append_trial(&mut self, entry: &JournalEntry) -> Result<(), Error> {
+    pub fn append_trial(&mut self, entry: &MethodJournalEntry) -> Result<(), Error> {
         let line = journal::to_json_line(entry).map_err(Error::damaged_file(self.journal_path()))?;
         self.append_line(&line)?;
         self.trials += 1;
@@ -217,7 +217,8 @@ impl MethodDraft {
         for (name, text) in others.into_iter().chain(result) {
             check_file_name(name)?;
             let path = self.directory.join(name);
-            disk::write_whole(&self.directory, name, text.as_bytes()).map_err(Error::file("write", path))?;
+            disk::write_whole_file(&self.directory, name, text.as_bytes())
+                .map_err(Error::file("write", path))?;
         }
         self.room.release_row(&self.directory);
         catalogue.end_method(&self.id, outcome.state, outcome.verdict, self.trials)?;

@@ -8,7 +8,7 @@
 //! for example on a full disk, is skipped and affects no other line.
 
 use crate::Error;
-use crate::segments::check_node;
+use crate::segments::check_node_directory_name;
 use packetrig_fleet::history::NodeEntry;
 use packetrig_report::NodeName;
 use packetrig_sys::private_files;
@@ -33,7 +33,7 @@ impl NodeHistory {
         if entries.is_empty() {
             return Ok(());
         }
-        check_node(node)?;
+        check_node_directory_name(node)?;
         private_files::create_directories(&self.0).map_err(Error::file("create", &self.0))?;
         // The entries are joined first, so that one write appends all of them.
         let lines: String = entries.iter().filter_map(entry_line).collect();
@@ -50,7 +50,7 @@ impl NodeHistory {
         let length = file.metadata()?.len();
         // An empty file is never rotated: an empty file would replace the old entries.
         if length > 0 && length + lines.len() as u64 > MAX_BYTES {
-            fs::rename(path, self.old_path(node))?;
+            fs::rename(path, self.older_entries_path(node))?;
             file = private_files::open_to_append(path)?;
         }
         // The line break first: the last line may have been cut short. Empty lines are skipped when reading.
@@ -58,11 +58,11 @@ impl NodeHistory {
     }
 
     /// The entries of a node, the oldest first.
-    pub fn read_entries(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
-        check_node(node)?;
+    pub fn read_node_entries(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
+        check_node_directory_name(node)?;
         let mut entries = Vec::new();
         // The old file first: its entries are older.
-        for path in [self.old_path(node), self.current_path(node)] {
+        for path in [self.older_entries_path(node), self.current_path(node)] {
             match fs::read_to_string(&path) {
                 Ok(text) => entries
                     .extend(text.lines().filter_map(|line| serde_json::from_str::<NodeEntry>(line).ok())),
@@ -80,7 +80,8 @@ impl NodeHistory {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(Error::file("read", &self.0)(error)),
         };
-        let mut nodes: Vec<NodeName> = entries.filter_map(|entry| node_of(&entry.ok()?)).collect();
+        let mut nodes: Vec<NodeName> =
+            entries.filter_map(|entry| node_of_history_file(&entry.ok()?)).collect();
         nodes.sort();
         Ok(nodes)
     }
@@ -89,12 +90,12 @@ impl NodeHistory {
         self.0.join(format!("{node}.jsonl"))
     }
 
-    fn old_path(&self, node: &NodeName) -> PathBuf {
+    fn older_entries_path(&self, node: &NodeName) -> PathBuf {
         self.0.join(format!("{node}.old.jsonl"))
     }
 }
 
-fn node_of(entry: &fs::DirEntry) -> Option<NodeName> {
+fn node_of_history_file(entry: &fs::DirEntry) -> Option<NodeName> {
     let name = entry.file_name().into_string().ok()?;
     // Names of nodes in a fleet have no dots; `.old` does.
     let node = name.strip_suffix(".jsonl").filter(|node| !node.contains('.'))?;
@@ -123,19 +124,21 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let history = NodeHistory::in_fleet_directory(place.path());
         assert!(
-            history.list_nodes().unwrap().is_empty() && history.read_entries(&name("a")).unwrap().is_empty()
+            history.list_nodes().unwrap().is_empty()
+                && history.read_node_entries(&name("a")).unwrap().is_empty()
         );
         history.add_entries(&name("b"), &[started(1)]).unwrap();
         for at in 0..5000 {
             history.add_entries(&name("a"), &[started(at)]).unwrap();
         }
-        let kept: Vec<u64> = history.read_entries(&name("a")).unwrap().iter().map(|entry| entry.at).collect();
+        let kept: Vec<u64> =
+            history.read_node_entries(&name("a")).unwrap().iter().map(|entry| entry.at).collect();
         assert_eq!(kept.last(), Some(&4999));
         assert!(kept.is_sorted() && kept.len() > 500, "{}", kept.len());
         let files = fs::read_dir(place.path().join("history")).unwrap();
         let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
         assert!(bytes < 2 * MAX_BYTES + 1000, "{bytes}");
-        assert_eq!(history.read_entries(&name("b")).unwrap(), [started(1)]);
+        assert_eq!(history.read_node_entries(&name("b")).unwrap(), [started(1)]);
         assert_eq!(history.list_nodes().unwrap(), [name("a"), name("b")]);
     }
 
@@ -148,7 +151,7 @@ mod tests {
         let whole = fs::read(&file).unwrap();
         fs::write(&file, [&whole[..], br#"{"at":2,"event":"sta"#].concat()).unwrap();
         history.add_entries(&name("a"), &[started(3)]).unwrap();
-        assert_eq!(history.read_entries(&name("a")).unwrap(), [started(1), started(3)]);
+        assert_eq!(history.read_node_entries(&name("a")).unwrap(), [started(1), started(3)]);
         assert!(history.add_entries(&name("../a"), &[started(1)]).is_err());
     }
 }

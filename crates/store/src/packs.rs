@@ -8,7 +8,7 @@
 //! Invariant: a pack exists whole or not at all, and is never changed.
 
 use crate::segments::{SEGMENTS_DIRECTORY, file_name, node_directory};
-use crate::spool::segment::{SegmentHash, hex};
+use crate::spool::segment::{SegmentHash, hash_in_hex};
 use crate::{Error, disk};
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_units::clamp_to_usize;
@@ -46,7 +46,7 @@ pub(crate) fn write_pack(
     for segment in segments {
         digest.update(segment.hash);
     }
-    let name = format!("{}.pack", hex(&digest.finalize().into()));
+    let name = format!("{}.pack", hash_in_hex(&digest.finalize().into()));
     let headers: Vec<String> =
         segments.iter().map(|segment| segment_header(segment.id, segment.bytes)).collect();
     let mut parts = Vec::with_capacity(2 * segments.len());
@@ -63,7 +63,8 @@ pub(crate) fn write_pack(
     }
     let directory = run.join(SEGMENTS_DIRECTORY);
     disk::create_directories_below(store, &directory).map_err(Error::file("create", &directory))?;
-    disk::write_parts(&directory, &name, &parts).map_err(Error::file("write", directory.join(&name)))?;
+    disk::write_file_from_parts(&directory, &name, &parts)
+        .map_err(Error::file("write", directory.join(&name)))?;
     Ok(places)
 }
 
@@ -81,7 +82,7 @@ impl SegmentPlace {
     }
 
     /// Returns whether its file exists and is long enough.
-    pub(crate) fn is_there(&self, run: &Path, id: &SegmentId) -> bool {
+    pub(crate) fn is_on_disk(&self, run: &Path, id: &SegmentId) -> bool {
         let end = self.position.saturating_add(self.length);
         fs::metadata(self.file_path(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)
     }

@@ -58,7 +58,7 @@ pub(crate) struct ReportRoom {
 
 impl ReportRoom {
     /// Reserves space in `directory`. Replaces the placeholders that an earlier process has left there.
-    pub(crate) fn reserve_in(directory: &Path, size: ReportSize) -> Result<Self, Error> {
+    pub(crate) fn reserve_space_in(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
         room.files = Some(create_reserve_file(directory, "files", size.wanted_bytes())?);
         // If this fails, dropping `room` removes the first file.
@@ -113,7 +113,7 @@ fn release_file(path: &mut Option<PathBuf>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::write_run;
+    use crate::files::write_run_files;
     use crate::sample::report;
     use packetrig_stats::series::{QualitySecond, RateSeries};
 
@@ -135,7 +135,7 @@ mod tests {
         full.ports[0].tx_series = long.clone();
         full.ports[0].rx_series = long;
         let place = tempfile::tempdir().unwrap();
-        write_run(place.path(), &full, "flows: []", crate::files::PageChoice::Write).unwrap();
+        write_run_files(place.path(), &full, "flows: []", crate::files::PageChoice::Write).unwrap();
         let sizes =
             std::fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
         let size = ReportSize {

@@ -79,7 +79,7 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("{number:020}.seg")
 }
 
-pub(crate) fn check_node(node: &NodeName) -> Result<(), Error> {
+pub(crate) fn check_node_directory_name(node: &NodeName) -> Result<(), Error> {
     // The name becomes the name of a directory: no separators, no hidden names, no `.` and no `..`.
     let is_plain = node.0.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     if node.0.is_empty() || node.0.len() > 100 || node.0.starts_with('.') || !is_plain {

@@ -7,8 +7,8 @@
 //! counts and drops further segments.
 
 use crate::catalogue::RunCatalogue;
-use crate::segments::check_node;
-use crate::spool::segment::hex;
+use crate::segments::check_node_directory_name;
+use crate::spool::segment::hash_in_hex;
 use crate::{Error, disk};
 use packetrig_fleet::fabric::SegmentId;
 use sha2::{Digest, Sha256};
@@ -24,14 +24,14 @@ impl RunCatalogue {
     /// Keeps a segment that cannot be read, unless its node has reached its limit. Returns whether it is kept.
     pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
         // The name becomes a directory. A segment of a node with such a name is dropped.
-        if check_node(&id.node).is_err() {
+        if check_node_directory_name(&id.node).is_err() {
             return Ok(false);
         }
         let directory = self.place().join("set-aside").join(&id.node.0);
         disk::create_directories_below(self.place(), &directory)
             .map_err(Error::file("create", &directory))?;
         // The file is named by its content, so a node that repeats the same bad segment takes no more space.
-        let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
+        let name = format!("{}.seg", hash_in_hex(&Sha256::digest(bytes).into()));
         let kept = count_kept_files(&directory).map_err(Error::file("read", &directory))?;
         // The name is the hash of the contents, so a file with this name has these bytes.
         let is_known = directory.join(&name).exists();
@@ -41,7 +41,8 @@ impl RunCatalogue {
         {
             return Ok(is_known);
         }
-        disk::write_whole(&directory, &name, bytes).map_err(Error::file("write", directory.join(&name)))?;
+        disk::write_whole_file(&directory, &name, bytes)
+            .map_err(Error::file("write", directory.join(&name)))?;
         Ok(true)
     }
 }

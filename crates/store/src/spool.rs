@@ -20,7 +20,7 @@ pub mod segment;
 
 pub use allowance::{AllowanceError, CaptureAllowance};
 pub use error::Error;
-pub use journal::{JournalEntry, NodeJournal};
+pub use journal::{NodeJournal, NodeJournalEntry};
 pub use manifest::{PartManifest, SegmentCounts};
 pub use packetrig_fleet::packed as value;
 pub(crate) use reserve::is_full_disk_kind;
@@ -88,12 +88,12 @@ pub struct ResultSpool {
 }
 
 /// Returns the free bytes of the disk that has a path; `None` if unknown.
-pub type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
+pub type FreeSpaceFunction = Box<dyn Fn(&Path) -> Option<u64> + Send>;
 
 struct SpoolState {
     directory: PathBuf,
     limits: SpoolLimits,
-    free: FreeSpace,
+    free: FreeSpaceFunction,
     parts: BTreeMap<(RunId, u32), SpoolPart>,
     intervals_asked: u64,
     reserve: DiskReserve,
@@ -113,7 +113,11 @@ impl std::fmt::Debug for SpoolState {
 impl ResultSpool {
     /// Opens the spool in `directory`, creates it if there is none, and recovers it after a crash. `free` returns how
     /// much of a disk is free.
-    pub fn open_or_create(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
+    pub fn open_or_create(
+        directory: &Path,
+        limits: SpoolLimits,
+        free: FreeSpaceFunction,
+    ) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
         // The lock comes before anything is read: a running agent may be changing the parts.
         let lock = lock_directory(directory)?;
@@ -299,7 +303,7 @@ impl SpoolState {
     }
 
     /// Reports a full disk as a full spool, even below the spool's limit.
-    fn report_as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+    fn report_full_disk_as_full_spool<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Err(error) if error.is_full_disk() => Err(Error::DiskFull(self.directory.clone())),
             outcome => outcome,
@@ -315,10 +319,10 @@ impl SpoolState {
     ) -> Result<T, Error> {
         let mut written = write(self.find_part(run, attempt)?);
         // The reserve is freed only when it is needed, and once: the second attempt finds its space.
-        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.free_reserve() {
+        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.release_disk_reserve() {
             written = write(self.find_part(run, attempt)?);
         }
-        self.report_as_full(written)
+        self.report_full_disk_as_full_spool(written)
     }
 
     fn end_part(
@@ -328,7 +332,7 @@ impl SpoolState {
         cut_short: bool,
         reason: Option<String>,
     ) -> Result<u64, Error> {
-        self.write_with_reserve(run, attempt, |part| part.write_end(cut_short, reason.clone()))
+        self.write_with_reserve(run, attempt, |part| part.write_end_segment(cut_short, reason.clone()))
     }
 
     /// Writes the Ends that did not fit when they were due.

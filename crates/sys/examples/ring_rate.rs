@@ -16,7 +16,7 @@ fn main() -> Result<(), packetrig_sys::Error> {
     let (length, seconds, slots, batch, bypass) =
         (number(60), number(2), number(1024), number(64), number(1));
     let netns = NetNs::current()?;
-    let index = NamespaceLinks::open_in(&netns)?.by_name(&name)?.index;
+    let index = NamespaceLinks::open_in(&netns)?.find_link_by_name(&name)?.index;
     let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0 };
     let mut ring = TxRing::open_on_interface(&netns, index, &name, options)?;
     let start = clock::monotonic_ns();

@@ -106,7 +106,7 @@ impl SharedArea {
 
     /// Bytes that the status word says are ours.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        let start = self.start_of(offset, len);
+        let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`. The status word has shown the
         // caller that the kernel does not write here now.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
@@ -114,7 +114,7 @@ impl SharedArea {
 
     /// Bytes that the status word says are ours, to be written.
     pub(crate) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
-        let start = self.start_of(offset, len);
+        let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`, which is borrowed exclusively. The
         // status word has shown the caller that the kernel neither reads nor writes here now.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
@@ -132,7 +132,7 @@ impl SharedArea {
         u16::from_ne_bytes([bytes[0], bytes[1]])
     }
 
-    fn start_of(&self, offset: usize, len: usize) -> NonNull<u8> {
+    fn pointer_to_range(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len),
             "{len} at {offset} of {}",

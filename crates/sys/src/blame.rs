@@ -8,7 +8,7 @@ impl Error {
     pub fn blame(&self) -> Blame {
         match self {
             // The error number decides, because `io::ErrorKind` has no kind of its own for EPERM on every call.
-            Self::Call { .. } if self.is_permission() => Blame::Rights,
+            Self::Call { .. } if self.is_permission_error() => Blame::Rights,
             Self::Call { source, .. } | Self::UnknownOwner { source } => Blame::from_io(source),
             Self::Busy { .. } => Blame::Busy,
             Self::Missing { .. } => Blame::World,

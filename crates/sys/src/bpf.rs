@@ -32,7 +32,7 @@ pub enum MapKind {
     Programs,
     /// Values by index, one for each processor, to be added up with [`BpfMap::sum_over_cpus`].
     Counters,
-    /// Interfaces by index, for frames to be redirected to ([`BpfMap::set_exit`]).
+    /// Interfaces by index, for frames to be redirected to ([`BpfMap::set_redirect_exit`]).
     Exits,
 }
 
@@ -59,7 +59,7 @@ impl BpfMap {
             MapKind::Counters => call::PER_PROCESSOR_ARRAY,
             MapKind::Exits => call::DEVICE_MAP,
         };
-        let mut attr = attr::MapCreate {
+        let mut attr = attr::MapCreateAttributes {
             map_type,
             key_size: 4,
             value_size: clamp_to_u32(value),
@@ -67,7 +67,7 @@ impl BpfMap {
             max_entries: entries.max(1),
             map_flags: if kind == MapKind::SharedArray { call::MMAPABLE } else { 0 },
             name: call::short_name(name),
-            ..attr::MapCreate::default()
+            ..attr::MapCreateAttributes::default()
         };
         let fd = call::invoke_for_descriptor(BpfCommand::MapCreate, &mut attr).map_err(|error| {
             Error::from_call("bpf(MAP_CREATE)", name, error).with_rights(MISSING_RIGHTS_TEXT)
@@ -78,11 +78,11 @@ impl BpfMap {
     /// Writes the value at `index`.
     pub fn set_value(&self, index: u32, value: &[u8]) -> Result<(), Error> {
         assert_eq!(value.len(), self.value, "a value of map {}", self.name);
-        let mut attr = attr::MapUpdate {
+        let mut attr = attr::MapUpdateAttributes {
             map: call::raw_descriptor(self.fd.as_fd()),
             key: call::address_of(&index),
             value: value.as_ptr().addr() as u64,
-            ..attr::MapUpdate::default()
+            ..attr::MapUpdateAttributes::default()
         };
         call::invoke_bpf(BpfCommand::MapUpdate, &mut attr)
             .map(drop)
@@ -96,7 +96,7 @@ impl BpfMap {
 
     /// Lets frames leave through the interface with this number in `netns`, after a program if one is given.
     /// The entry replaces the old one at `index`.
-    pub fn set_exit(
+    pub fn set_redirect_exit(
         &self,
         netns: &NetNs,
         index: u32,
@@ -106,18 +106,18 @@ impl BpfMap {
         let program = program.map_or(0, |program| call::raw_descriptor(program.fd.as_fd()));
         let value = [interface.to_ne_bytes(), program.to_ne_bytes()].concat();
         // The kernel looks the interface up in the caller's namespace.
-        netns.run_in(|| self.set_value(index, &value))?
+        netns.run_in_namespace(|| self.set_value(index, &value))?
     }
 
     /// Sums the 64-bit numbers of the value at `index` over all processors.
     pub fn sum_over_cpus(&self, index: u32) -> Result<Vec<u64>, Error> {
         // The kernel gives one value for each processor that could exist, not for each that runs.
         let mut values = vec![0u64; self.value / 8 * sched::possible_cpus() as usize];
-        let mut attr = attr::MapUpdate {
+        let mut attr = attr::MapUpdateAttributes {
             map: call::raw_descriptor(self.fd.as_fd()),
             key: call::address_of(&index),
             value: values.as_mut_ptr().addr() as u64,
-            ..attr::MapUpdate::default()
+            ..attr::MapUpdateAttributes::default()
         };
         call::invoke_bpf(BpfCommand::MapLookup, &mut attr)
             .map_err(|error| Error::from_call("bpf(MAP_LOOKUP)", self.name, error))?;
@@ -188,11 +188,11 @@ const MAX_LOAD_ATTEMPTS: u32 = 20;
 impl BpfProgram {
     /// Loads instructions that run on arriving packets. `frags` declares that they handle frames in several pieces.
     pub fn load_xdp(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
-        Self::load_for(AttachPoint::Interface, name, code, frags)
+        Self::load_program_for(AttachPoint::Interface, name, code, frags)
     }
 
     /// Loads instructions for an attachment point.
-    pub fn load_for(
+    pub fn load_program_for(
         place: AttachPoint,
         name: &'static str,
         code: &[BpfInstruction],
@@ -200,7 +200,7 @@ impl BpfProgram {
     ) -> Result<Self, Error> {
         // The verifier allows helpers for GPL programs only with a licence like this.
         let licence = c"Dual BSD/GPL";
-        let mut attr = attr::ProgramLoad {
+        let mut attr = attr::ProgramLoadAttributes {
             kind: place.program_kind(),
             instructions: clamp_to_u32(code.len()),
             code: code.as_ptr().addr() as u64,
@@ -208,7 +208,7 @@ impl BpfProgram {
             flags: if frags { call::HAS_FRAGS } else { 0 },
             name: call::short_name(name),
             attach_type: place.attach_type(),
-            ..attr::ProgramLoad::default()
+            ..attr::ProgramLoadAttributes::default()
         };
         let mut loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
         // A signal interrupts the kernel's verifier, for example the signal of a process that
@@ -232,7 +232,11 @@ impl BpfProgram {
     }
 
     /// Loads the program again, this time with the verifier's log: its last lines name the fault.
-    fn explain_rejection(name: &'static str, attr: &mut attr::ProgramLoad, error: std::io::Error) -> Error {
+    fn explain_rejection(
+        name: &'static str,
+        attr: &mut attr::ProgramLoadAttributes,
+        error: std::io::Error,
+    ) -> Error {
         let mut log = vec![0u8; 1 << 20];
         attr.log_level = 1;
         attr.log_size = 1 << 20;
@@ -254,15 +258,16 @@ impl BpfProgram {
         native: bool,
         object: &str,
     ) -> Result<BpfAttachment, Error> {
-        let mut attr = attr::LinkCreate {
+        let mut attr = attr::LinkCreateAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
             target: index,
             attach_type: call::ATTACH_XDP,
             flags: if native { call::DRIVER_MODE } else { call::GENERIC_MODE },
-            ..attr::LinkCreate::default()
+            ..attr::LinkCreateAttributes::default()
         };
         // The kernel looks the interface up in the caller's namespace.
-        let linked = netns.run_in(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
+        let linked =
+            netns.run_in_namespace(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
         let fd = linked.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {
                 Error::Busy { object: format!("the XDP hook of {object}"), holder: None }
@@ -274,13 +279,14 @@ impl BpfProgram {
 
     /// Runs it on packets that the stack sends through an interface, beside other programs there, until the attachment is dropped.
     pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
-        let mut attr = attr::LinkCreate {
+        let mut attr = attr::LinkCreateAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
             target: index,
             attach_type: call::ATTACH_EGRESS,
-            ..attr::LinkCreate::default()
+            ..attr::LinkCreateAttributes::default()
         };
-        let linked = netns.run_in(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
+        let linked =
+            netns.run_in_namespace(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
         let fd = linked.map_err(|error| {
             Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(MISSING_RIGHTS_TEXT)
         })?;
@@ -289,7 +295,7 @@ impl BpfProgram {
 
     /// Runs it at a tracepoint of the kernel, until the attachment is dropped.
     pub fn attach_tracepoint(&self, tracepoint: &std::ffi::CStr) -> Result<BpfAttachment, Error> {
-        let mut attr = attr::TracepointOpen {
+        let mut attr = attr::TracepointOpenAttributes {
             name: tracepoint.as_ptr().addr() as u64,
             program: call::raw_descriptor(self.fd.as_fd()),
             pad: 0,
@@ -302,17 +308,17 @@ impl BpfProgram {
     }
 
     /// Runs it once on a copy of `frame`. Returns its answer, and the frame as the program left it.
-    pub fn run_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
+    pub fn run_program_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
         // A program may make the frame longer.
         let mut out = vec![0u8; frame.len() + 256];
-        let mut attr = attr::TestRun {
+        let mut attr = attr::TestRunAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
             size_out: clamp_to_u32(out.len()),
             data_in: frame.as_ptr().addr() as u64,
             data_out: out.as_mut_ptr().addr() as u64,
             repeat: 1,
-            ..attr::TestRun::default()
+            ..attr::TestRunAttributes::default()
         };
         call::invoke_bpf(BpfCommand::TestRun, &mut attr)
             .map_err(|error| Error::from_call("bpf(PROG_TEST_RUN)", self.name, error))?;
@@ -321,13 +327,13 @@ impl BpfProgram {
     }
 
     /// Measures one run by the kernel's own clock, in ns: the mean of `repeat` runs on a copy of `frame`.
-    pub fn measure_run_ns(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
-        let mut attr = attr::TestRun {
+    pub fn measure_run_time_ns(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
+        let mut attr = attr::TestRunAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
             data_in: frame.as_ptr().addr() as u64,
             repeat,
-            ..attr::TestRun::default()
+            ..attr::TestRunAttributes::default()
         };
         call::invoke_bpf(BpfCommand::TestRun, &mut attr)
             .map_err(|error| Error::from_call("bpf(PROG_TEST_RUN)", self.name, error))?;
@@ -337,15 +343,15 @@ impl BpfProgram {
     /// Runs the program `repeat` times on frames that the kernel makes, in batches of `batch`. The frames have the length of
     /// `frame` at first, and the kernel handles each as the program decides. Blocks until all runs are over or a signal
     /// arrives for this thread. Frames are redirected in the thread's network namespace.
-    pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveRunOutcome, Error> {
-        let mut attr = attr::TestRun {
+    pub fn run_on_live_frames(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveRunOutcome, Error> {
+        let mut attr = attr::TestRunAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
             data_in: frame.as_ptr().addr() as u64,
             repeat,
             flags: call::LIVE_FRAMES,
             batch,
-            ..attr::TestRun::default()
+            ..attr::TestRunAttributes::default()
         };
         match call::invoke_bpf(BpfCommand::TestRun, &mut attr) {
             Ok(_) => Ok(LiveRunOutcome::Repeated),
@@ -366,10 +372,10 @@ pub struct BpfAttachment {
 impl BpfAttachment {
     /// Replaces the running program, without a frame between the two.
     pub fn replace_program(&self, program: &BpfProgram) -> Result<(), Error> {
-        let mut attr = attr::LinkUpdate {
+        let mut attr = attr::LinkUpdateAttributes {
             link: call::raw_descriptor(self.fd.as_fd()),
             program: call::raw_descriptor(program.fd.as_fd()),
-            ..attr::LinkUpdate::default()
+            ..attr::LinkUpdateAttributes::default()
         };
         let updated = call::invoke_bpf(BpfCommand::LinkUpdate, &mut attr).map(drop);
         updated.map_err(|error| {
@@ -380,7 +386,7 @@ impl BpfAttachment {
     /// Takes the program off its interface now, even if another process holds the attachment, too. On an interface that has gone,
     /// the program is off already.
     pub fn detach_program(&self, object: &str) -> Result<(), Error> {
-        let mut attr = attr::LinkDetach { link: call::raw_descriptor(self.fd.as_fd()) };
+        let mut attr = attr::LinkDetachAttributes { link: call::raw_descriptor(self.fd.as_fd()) };
         let detached = call::invoke_bpf(BpfCommand::LinkDetach, &mut attr).map(drop);
         detached.map_err(|error| {
             Error::from_call("bpf(LINK_DETACH)", object, error).with_rights(MISSING_RIGHTS_TEXT)
@@ -395,7 +401,7 @@ impl BpfMap {
     }
 
     /// The two instructions that load this map into a register.
-    pub(crate) fn load_into(&self, register: u8) -> [BpfInstruction; 2] {
+    pub(crate) fn load_map_instructions(&self, register: u8) -> [BpfInstruction; 2] {
         let descriptor = u64::from(self.descriptor());
         // BPF_LD | BPF_IMM | BPF_DW with BPF_PSEUDO_MAP_FD; the second instruction holds the upper half of the number.
         [0x18 | u64::from(register) << 8 | object::MAP_DESCRIPTOR | descriptor << 32, 0]

@@ -32,7 +32,7 @@ pub fn terminate_child(child: &Child) -> Result<(), Error> {
 }
 
 /// Has a child read its configuration again (SIGHUP).
-pub fn reload_child(child: &Child) -> Result<(), Error> {
+pub fn reload_child_configuration(child: &Child) -> Result<(), Error> {
     send_signal(child, Signal::HUP)
 }
 
@@ -45,7 +45,7 @@ pub fn start_in_own_group(command: &mut Command) {
 /// for the child: until then its number, and so the group's number, cannot be used again.
 pub fn kill_group(child: &Child) -> Result<(), Error> {
     let object = format!("process group {}", child.id());
-    kill_process_group(pid_of(child, &object)?, Signal::KILL)
+    kill_process_group(child_pid(child, &object)?, Signal::KILL)
         .map_err(|error| Error::from_call("kill", object, error))
 }
 
@@ -64,10 +64,10 @@ pub fn set_nonblocking_pipe(pipe: impl AsFd) -> Result<(), Error> {
 
 fn send_signal(child: &Child, signal: Signal) -> Result<(), Error> {
     let object = format!("process {}", child.id());
-    kill_process(pid_of(child, &object)?, signal).map_err(|error| Error::from_call("kill", object, error))
+    kill_process(child_pid(child, &object)?, signal).map_err(|error| Error::from_call("kill", object, error))
 }
 
-fn pid_of(child: &Child, object: &str) -> Result<Pid, Error> {
+fn child_pid(child: &Child, object: &str) -> Result<Pid, Error> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     id.ok_or_else(|| Error::from_call("kill", object, std::io::ErrorKind::InvalidInput))
 }

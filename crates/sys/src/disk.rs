@@ -1,6 +1,6 @@
 //! Free space of disks, space that is reserved before it is needed, and directories that survive a power cut.
 
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::{Error, private_files};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ pub fn reserve_space(path: &Path, bytes: u64) -> io::Result<()> {
     });
     if made.is_err() {
         // The incomplete file takes space from other files. If even its removal fails, the first error is enough.
-        best_effort(std::fs::remove_file(path));
+        ignore_failure(std::fs::remove_file(path));
     }
     made
 }

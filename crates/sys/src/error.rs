@@ -65,7 +65,7 @@ impl Error {
     }
 
     /// Returns true if rights are missing, and nothing else.
-    pub fn is_permission(&self) -> bool {
+    pub fn is_permission_error(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
 
@@ -87,7 +87,7 @@ fn describe_missing(what: &str, name: &str) -> String {
 }
 
 /// Drops the result of a request that may fail without harm; a comment at the call says why.
-pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
+pub(crate) fn ignore_failure<T, E>(_attempt: Result<T, E>) {}
 
 /// Something this machine cannot do; the only valid reason to skip a test.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_message_names_call_object_reason_and_cure() {
         let error = Error::from_call("socket", "eth1", std::io::Error::from_raw_os_error(libc::EPERM));
-        assert!(error.is_permission());
+        assert!(error.is_permission_error());
         let text = error.with_rights("run as root").to_string();
         assert!(text.starts_with("socket failed on eth1: ") && text.ends_with("; run as root"), "{text}");
     }

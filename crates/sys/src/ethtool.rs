@@ -139,13 +139,14 @@ const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
 impl EthtoolCalls {
     /// A handle on the drivers of `netns`.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
-        let opened = netns.run_in(|| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None))?;
+        let opened =
+            netns.run_in_namespace(|| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None))?;
         let socket = opened.map_err(|errno| Error::from_call("socket", netns.label(), errno))?;
         Ok(Self { socket })
     }
 
     /// Reads the interface's driver.
-    pub fn read_driver(&self, name: &str) -> Result<DriverName, Error> {
+    pub fn read_driver_name(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
         info[0] = ETHTOOL_GDRVINFO;
@@ -160,19 +161,19 @@ impl EthtoolCalls {
     }
 
     /// Reads speed and duplex; `None` while there is no link or the driver does not know.
-    pub fn read_speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
+    pub fn read_link_speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
         // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and further
         // fields; the high half of the speed is the u16 at byte 28.
         let mut command = [0u32; 11];
         command[0] = ETHTOOL_GSET;
         match self.call_driver(name, &mut command) {
-            Ok(()) => Ok(speed_of(&command)),
+            Ok(()) => Ok(link_speed_from_command(&command)),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(None),
             Err(errno) => Err(ethtool_error("ETHTOOL_GSET", name, errno)),
         }
     }
 
-    pub fn read_channels(&self, name: &str) -> Result<QueueCounts, Error> {
+    pub fn read_queue_counts(&self, name: &str) -> Result<QueueCounts, Error> {
         // struct ethtool_channels: command, maxima of rx, tx, other, combined, then the counts in the same order.
         let mut channels = [0u32; 9];
         channels[0] = ETHTOOL_GCHANNELS;
@@ -309,7 +310,7 @@ fn text_at(bytes: &[u8], from: usize) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-fn speed_of(command: &[u32; 11]) -> Option<LinkSpeed> {
+fn link_speed_from_command(command: &[u32; 11]) -> Option<LinkSpeed> {
     let low = command[3].to_ne_bytes();
     let high = command[7].to_ne_bytes();
     let mbits = u32::from(u16::from_ne_bytes([low[0], low[1]]))
@@ -353,7 +354,7 @@ mod tests {
             command[3] = u32::from_ne_bytes([a, b, duplex, 0]);
             let [a, b] = high.to_ne_bytes();
             command[7] = u32::from_ne_bytes([a, b, 0, 0]);
-            speed_of(&command)
+            link_speed_from_command(&command)
         };
         assert_eq!(command(10_000, 1, 0), Some(LinkSpeed { mbits: 10_000, full_duplex: Some(true) }));
         assert_eq!(command(0x86a0, 1, 1), Some(LinkSpeed { mbits: 100_000, full_duplex: Some(true) }));
@@ -366,19 +367,19 @@ mod tests {
     fn a_missing_interface_is_missing() {
         let ethtool = EthtoolCalls::open_in(&NetNs::current().unwrap()).unwrap();
         for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
-            assert!(matches!(ethtool.read_driver(name), Err(Error::Missing { .. })), "{name}");
+            assert!(matches!(ethtool.read_driver_name(name), Err(Error::Missing { .. })), "{name}");
         }
     }
 
     #[test]
     fn veth_reports_driver_speed_queues_and_stamps() {
         let Some((_netns, ethtool)) = cable() else { return };
-        assert_eq!(ethtool.read_driver("a").unwrap().name, "veth");
+        assert_eq!(ethtool.read_driver_name("a").unwrap().name, "veth");
         assert_eq!(
-            ethtool.read_speed("a").unwrap(),
+            ethtool.read_link_speed("a").unwrap(),
             Some(LinkSpeed { mbits: 10_000, full_duplex: Some(true) })
         );
-        assert!(ethtool.read_channels("a").unwrap().tx >= 1);
+        assert!(ethtool.read_queue_counts("a").unwrap().tx >= 1);
         assert!(ethtool.read_stamp_abilities("a").unwrap().rx_software);
         assert_eq!(ethtool.read_stamp_abilities("a").unwrap().clock, None);
     }
@@ -403,10 +404,10 @@ mod tests {
     }
 
     fn cable() -> Option<(NetNs, EthtoolCalls)> {
-        let netns = match NetNs::create_unnamed() {
+        let netns = match NetNs::create_unnamed_namespace() {
             Ok(netns) => netns,
             Err(error) => {
-                assert!(error.is_permission(), "{error}");
+                assert!(error.is_permission_error(), "{error}");
                 return None;
             }
         };
@@ -415,8 +416,8 @@ mod tests {
         links.create_veth(end("a"), end("b")).unwrap();
         // A cable has a speed only while both ends are up.
         for name in ["a", "b"] {
-            let index = links.by_name(name).unwrap().index;
-            links.set_up(index, true).unwrap();
+            let index = links.find_link_by_name(name).unwrap().index;
+            links.switch_interface(index, true).unwrap();
         }
         let ethtool = EthtoolCalls::open_in(&netns).unwrap();
         Some((netns, ethtool))

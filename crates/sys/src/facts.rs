@@ -66,7 +66,7 @@ fn probe_obstacle(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String>
 /// Reads the facts of the machine.
 pub fn read_machine_facts() -> MachineFacts {
     MachineFacts {
-        kernel: kernel::release_name(),
+        kernel: kernel::kernel_release_name(),
         version: kernel::version_numbers(),
         rights: ThreadRights::current(),
         processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
@@ -98,9 +98,9 @@ fn describe_interface(
 ) -> InterfaceFacts {
     let name = &link.name;
     InterfaceFacts {
-        driver: ethtool.read_driver(name).ok(),
-        speed: ethtool.read_speed(name).ok().flatten(),
-        channels: ethtool.read_channels(name).ok(),
+        driver: ethtool.read_driver_name(name).ok(),
+        speed: ethtool.read_link_speed(name).ok().flatten(),
+        channels: ethtool.read_queue_counts(name).ok(),
         offloads: Offload::ALL
             .into_iter()
             .filter(|o| ethtool.is_offload_on(name, *o).unwrap_or(false))

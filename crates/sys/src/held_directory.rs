@@ -20,15 +20,15 @@ pub struct HeldDirectory(OwnedFd);
 impl HeldDirectory {
     /// Opens the directory, which may be a symbolic link to one. The right to look into it is not needed.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, OFlags::empty())
+        Self::open_with_extra_flags(path, OFlags::empty())
     }
 
     /// Opens the directory; an error if it is a symbolic link.
-    pub fn open_itself(path: &Path) -> Result<Self, Error> {
-        Self::open_with(path, OFlags::NOFOLLOW)
+    pub fn open_directory_itself(path: &Path) -> Result<Self, Error> {
+        Self::open_with_extra_flags(path, OFlags::NOFOLLOW)
     }
 
-    fn open_with(path: &Path, more: OFlags) -> Result<Self, Error> {
+    fn open_with_extra_flags(path: &Path, more: OFlags) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
         let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
         opened.map(Self).map_err(|errno| Error::from_call("open", path.display().to_string(), errno))
@@ -45,13 +45,13 @@ impl HeldDirectory {
         let owner = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         let failed = |errno| Error::from_call("chown", format!("a file for user {user}"), errno);
         // The descriptor itself is only a path, which can be neither read nor given to another user.
-        let readable = open_below(self.0.as_fd(), c".").map_err(failed)?;
+        let readable = open_subdirectory(self.0.as_fd(), c".").map_err(failed)?;
         rustix::fs::fchown(&readable, Some(owner.0), Some(owner.1)).map_err(failed)?;
         change_owner_of_entries(readable.as_fd(), owner).map_err(failed)
     }
 }
 
-fn open_below(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+fn open_subdirectory(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(directory, name, flags, Mode::empty())
 }
@@ -66,10 +66,10 @@ fn change_owner_of_entries(directory: BorrowedFd<'_>, owner: (Uid, Gid)) -> rust
         let facts = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let kind = FileType::from_raw_mode(facts.st_mode);
         if kind.is_dir() {
-            let below = open_below(directory, name)?;
+            let below = open_subdirectory(directory, name)?;
             rustix::fs::fchown(&below, Some(owner.0), Some(owner.1))?;
             change_owner_of_entries(below.as_fd(), owner)?;
-        } else if !is_owned(&facts, owner) && (facts.st_nlink <= 1 || !kind.is_file()) {
+        } else if !is_owned_by(&facts, owner) && (facts.st_nlink <= 1 || !kind.is_file()) {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(directory, name, Some(owner.0), Some(owner.1), flags)?;
         }
@@ -77,7 +77,7 @@ fn change_owner_of_entries(directory: BorrowedFd<'_>, owner: (Uid, Gid)) -> rust
     Ok(())
 }
 
-fn is_owned(facts: &Stat, owner: (Uid, Gid)) -> bool {
+fn is_owned_by(facts: &Stat, owner: (Uid, Gid)) -> bool {
     (facts.st_uid, facts.st_gid) == (owner.0.as_raw(), owner.1.as_raw())
 }
 
@@ -116,13 +116,13 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let [own, other, link] = ["own", "other", "link"].map(|name| base.path().join(name));
         fs::create_dir(&own).unwrap();
-        let held = HeldDirectory::open_itself(&own).unwrap();
+        let held = HeldDirectory::open_directory_itself(&own).unwrap();
         fs::rename(&own, &other).unwrap();
         symlink("/etc", &own).unwrap();
         fs::write(held.path().join("f"), "x").unwrap();
         assert!(other.join("f").exists());
         symlink(&other, &link).unwrap();
-        HeldDirectory::open_itself(&link).unwrap_err();
+        HeldDirectory::open_directory_itself(&link).unwrap_err();
         HeldDirectory::open(&link).unwrap();
     }
 

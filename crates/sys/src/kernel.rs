@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Release of the running kernel, like `6.18.44`.
-pub fn release_name() -> String {
+pub fn kernel_release_name() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
@@ -22,10 +22,12 @@ pub fn architecture() -> String {
 pub fn processor_model() -> Option<String> {
     // The file is read once: on machines with many processors the kernel needs some time to write it.
     static PROCESSOR_MODEL: OnceLock<Option<String>> = OnceLock::new();
-    PROCESSOR_MODEL.get_or_init(|| model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)).clone()
+    PROCESSOR_MODEL
+        .get_or_init(|| processor_model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?))
+        .clone()
 }
 
-fn model_in(cpuinfo: &str) -> Option<String> {
+fn processor_model_in(cpuinfo: &str) -> Option<String> {
     // x86 and RISC-V have lower case; 32-bit ARM has `Model` for the board, MIPS and POWER say `cpu model` and `cpu`.
     let names = ["model name", "cpu model", "Model", "cpu"];
     names.into_iter().find_map(|name| value_of(cpuinfo, name)).map(str::to_owned)
@@ -45,7 +47,7 @@ pub fn host_name() -> String {
 
 /// Major and minor number of the running kernel; zeros if it does not say.
 pub fn version_numbers() -> (u32, u32) {
-    parse_version(&release_name())
+    parse_version(&kernel_release_name())
 }
 
 fn parse_version(release: &str) -> (u32, u32) {
@@ -56,7 +58,7 @@ fn parse_version(release: &str) -> (u32, u32) {
 /// Reads `/proc/sys/KEY` in `netns`, for example `net/ipv6/conf/eth1/disable_ipv6`, without the newline at its end.
 pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
     let path = setting_path(key)?;
-    let text = netns.run_in(|| std::fs::read_to_string(&path))?;
+    let text = netns.run_in_namespace(|| std::fs::read_to_string(&path))?;
     text.map(|text| text.trim_end().to_owned())
         .map_err(|error| Error::from_call("read", path.display().to_string(), error))
 }
@@ -64,7 +66,7 @@ pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
 /// Writes `/proc/sys/KEY` in `netns`.
 pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     let path = setting_path(key)?;
-    netns.run_in(|| write_existing(&path, value))?.map_err(|error| {
+    netns.run_in_namespace(|| write_existing(&path, value))?.map_err(|error| {
         Error::from_call("write", path.display().to_string(), error)
             .with_rights("needs CAP_NET_ADMIN: run as root, or give it to the program with `setcap`")
     })
@@ -96,12 +98,15 @@ mod tests {
     #[test]
     fn cpu_model_is_found_where_architecture_names_it() {
         let x86 = "processor\t: 0\nmodel\t\t: 106\nmodel name\t: Fast (R) 2.0\nflags\t\t: a b\n";
-        assert_eq!(model_in(x86).as_deref(), Some("Fast (R) 2.0"));
+        assert_eq!(processor_model_in(x86).as_deref(), Some("Fast (R) 2.0"));
         assert_eq!(
-            model_in("processor : 0\nFeatures : fp\n\nModel : Small Board 3\n").as_deref(),
+            processor_model_in("processor : 0\nFeatures : fp\n\nModel : Small Board 3\n").as_deref(),
             Some("Small Board 3")
         );
-        assert_eq!(model_in("processor : 0\nBogoMIPS : 50.00\nFeatures : fp\nmodel name :\n"), None);
+        assert_eq!(
+            processor_model_in("processor : 0\nBogoMIPS : 50.00\nFeatures : fp\nmodel name :\n"),
+            None
+        );
     }
 
     #[test]
@@ -110,14 +115,14 @@ mod tests {
         assert_eq!(parse_version("5.10.0-28-amd64"), (5, 10));
         assert_eq!(parse_version("6.1-rc3"), (6, 1));
         assert_eq!(parse_version("strange"), (0, 0));
-        assert!(version_numbers().0 >= 4, "{}", release_name());
+        assert!(version_numbers().0 >= 4, "{}", kernel_release_name());
     }
 
     #[test]
     fn setting_in_new_namespace_reads_back_as_written() {
-        let netns = match NetNs::create_unnamed() {
+        let netns = match NetNs::create_unnamed_namespace() {
             Ok(netns) => netns,
-            Err(error) => return assert!(error.is_permission(), "{error}"),
+            Err(error) => return assert!(error.is_permission_error(), "{error}"),
         };
         write_setting(&netns, "net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
         assert_eq!(read_setting(&netns, "net/ipv6/conf/lo/disable_ipv6").unwrap(), "1");

@@ -126,15 +126,15 @@ impl NamespaceLinks {
 
     /// Lists all interfaces, in order of their number; an interface of an unreadable kind is left out.
     pub fn list_links(&mut self) -> Result<Vec<Link>, Error> {
-        self.list_of(LinkMessage::default())
+        self.request_links(LinkMessage::default())
     }
 
-    fn list_of(&mut self, message: LinkMessage) -> Result<Vec<Link>, Error> {
+    fn request_links(&mut self, message: LinkMessage) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
         let request = RouteNetlinkMessage::GetLink(message);
         let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
-                links.push(link_of(&message));
+                links.push(link_from_message(&message));
             }
         });
         asked.map_err(|e| Error::from_call("RTM_GETLINK", "interfaces", e))?;
@@ -143,23 +143,24 @@ impl NamespaceLinks {
     }
 
     /// Finds the interface of that name.
-    pub fn by_name(&mut self, name: &str) -> Result<Link, Error> {
+    pub fn find_link_by_name(&mut self, name: &str) -> Result<Link, Error> {
         // Longer names are not searched: the kernel calls them invalid, not missing.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(missing_interface(name));
         }
         let attributes = vec![LinkAttribute::IfName(name.to_owned())];
-        self.fetch_link(0, attributes, name).map(|message| link_of(&message))
+        self.fetch_link(0, attributes, name).map(|message| link_from_message(&message))
     }
 
     /// Finds the interface with this number.
-    pub fn by_index(&mut self, index: u32) -> Result<Link, Error> {
-        self.fetch_link(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
+    pub fn find_link_by_index(&mut self, index: u32) -> Result<Link, Error> {
+        self.fetch_link(index, Vec::new(), &format!("number {index}"))
+            .map(|message| link_from_message(&message))
     }
 
     /// Finds the interface with this number; `None` if there is none (any more).
     pub fn find_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
-        match self.by_index(index) {
+        match self.find_link_by_index(index) {
             Err(Error::Missing { .. }) => Ok(None),
             answered => answered.map(Some),
         }
@@ -172,7 +173,8 @@ impl NamespaceLinks {
     /// Reads the interface with this number and its driver's counters, in one request.
     pub fn read_state(&mut self, index: u32) -> Result<LinkState, Error> {
         let message = self.fetch_link(index, Vec::new(), &format!("number {index}"))?;
-        let mut state = LinkState { link: link_of(&message), carrier_changes: 0, driver_dropped: 0 };
+        let mut state =
+            LinkState { link: link_from_message(&message), carrier_changes: 0, driver_dropped: 0 };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::CarrierChanges(changes) => state.carrier_changes = (*changes).into(),
@@ -191,7 +193,7 @@ impl NamespaceLinks {
     pub fn read_counters(&mut self, index: u32) -> Result<LinkCounters, Error> {
         let message = self.fetch_link(index, Vec::new(), &format!("number {index}"))?;
         let stats = message.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::Stats64(stats) => Some(counters_of(stats)),
+            LinkAttribute::Stats64(stats) => Some(link_counters_from_stats(stats)),
             _ => None,
         });
         let carrier = message.header.flags.contains(LinkFlags::LowerUp);
@@ -200,10 +202,10 @@ impl NamespaceLinks {
 
     /// Lists the addresses of all interfaces.
     pub fn list_addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
-        self.addresses_of(AddressMessage::default())
+        self.request_addresses(AddressMessage::default())
     }
 
-    fn addresses_of(&mut self, message: AddressMessage) -> Result<Vec<LinkAddress>, Error> {
+    fn request_addresses(&mut self, message: AddressMessage) -> Result<Vec<LinkAddress>, Error> {
         let mut addresses = Vec::new();
         let request = RouteNetlinkMessage::GetAddress(message);
         let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
@@ -218,7 +220,7 @@ impl NamespaceLinks {
     /// Lists the addresses at which other machines may reach this one: no loopback addresses, and none that
     /// is valid on one link only. Sorted, without repetitions.
     pub fn global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
-        let all = self.list_addresses()?.into_iter().map(|address| address.ip).filter(is_global);
+        let all = self.list_addresses()?.into_iter().map(|address| address.ip).filter(is_global_address);
         Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
@@ -282,7 +284,7 @@ fn missing_interface(name: &str) -> Error {
     Error::Missing { what: "interface", name: name.to_owned(), remedy: "`ip link` lists the interfaces" }
 }
 
-fn link_of(message: &LinkMessage) -> Link {
+fn link_from_message(message: &LinkMessage) -> Link {
     let flags = message.header.flags;
     let mut link = Link {
         index: message.header.index,
@@ -316,7 +318,7 @@ fn link_of(message: &LinkMessage) -> Link {
             LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = kind_of(infos);
-                link.peer = link.peer.or_else(|| stack::carrier_of(infos));
+                link.peer = link.peer.or_else(|| stack::tunnel_carrier_interface(infos));
             }
             _ => {}
         }
@@ -332,7 +334,7 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
     })
 }
 
-fn counters_of(stats: &Stats64) -> LinkCounters {
+fn link_counters_from_stats(stats: &Stats64) -> LinkCounters {
     LinkCounters {
         carrier: false,
         rx_frames: stats.rx_packets,
@@ -347,7 +349,7 @@ fn counters_of(stats: &Stats64) -> LinkCounters {
     }
 }
 
-fn is_global(ip: &IpAddr) -> bool {
+fn is_global_address(ip: &IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_unspecified(),

@@ -12,7 +12,7 @@ mod listeners;
 
 use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
 use crate::{Error, netns::NetNs, process};
-use listeners::{LockNameHolder, bind_name, find_holder};
+use listeners::{LockNameHolder, find_holder, listen_at_name};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -50,16 +50,16 @@ impl Drop for LockFile {
 
 impl NameLock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
-    pub fn take_name(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
+    pub fn acquire_name(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = lock_file_path(netns, name)?;
         let locked = LockFile::lock_at(&path)
             .map_err(|error| Error::from_call("lock", path.display().to_string(), error))?;
         // The number in the file is a hint for the message. Only the lock itself decides.
         let Some(file) = locked else {
-            return Err(Error::Busy { object: object.to_owned(), holder: read_holder(&path) });
+            return Err(Error::Busy { object: object.to_owned(), holder: read_lock_holder(&path) });
         };
         // The socket is for processes that keep their files elsewhere.
-        let bound = netns.run_in(|| bind_name(name))?;
+        let bound = netns.run_in_namespace(|| listen_at_name(name))?;
         let listener = bound.map_err(|error| Error::from_call("lock", object, error))?;
         // The check comes after binding: of two processes that start at once, at least one then sees the other.
         match find_holder(netns, name, &listener)? {
@@ -74,9 +74,9 @@ impl NameLock {
     }
 }
 
-/// Returns true if a process holds `name` in `netns`. Unlike [`NameLock::take_name`], this does not prevent
+/// Returns true if a process holds `name` in `netns`. Unlike [`NameLock::acquire_name`], this does not prevent
 /// other processes from taking it in the meantime.
-pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
+pub fn is_name_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     // A file that cannot be opened shows no holder. Then only the listeners count.
     let is_locked = open_existing_lock_file(&lock_file_path(netns, name)?).is_ok_and(|file| is_locked(&file));
     Ok(is_locked || listeners::has_live_listener(netns, name)?)
@@ -97,7 +97,7 @@ fn lock_file_path(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
     let namespace = netns.inode()?;
     // Names contain slashes; a file name must not.
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    Ok(runtime_directory::path_for(LOCKS_DIRECTORY).join(format!("{namespace}-{name}")))
+    Ok(runtime_directory::runtime_path_for(LOCKS_DIRECTORY).join(format!("{namespace}-{name}")))
 }
 
 impl LockFile {
@@ -105,7 +105,7 @@ impl LockFile {
     pub fn lock_at(path: &Path) -> std::io::Result<Option<Self>> {
         for _ in 0..MAX_TRIES {
             let mut file = open_lock_file(path)?;
-            if !set_lock(&file)? {
+            if !set_file_lock(&file)? {
                 return Ok(None);
             }
             // The last holder may have removed the file after it was opened here: then the lock is on a file
@@ -125,7 +125,7 @@ impl LockFile {
 }
 
 /// Reads the process number that the holder wrote into the file.
-fn read_holder(path: &Path) -> Option<i32> {
+fn read_lock_holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
     // A process number is far shorter than 16 digits, so a file of any other content costs nothing.
     open_existing_lock_file(path).ok()?.take(16).read_to_string(&mut text).ok()?;
@@ -143,7 +143,7 @@ const fn whole_file_lock() -> libc::flock {
 const F_WRLCK: libc::c_short = 1;
 
 /// Locks the file; false if another open file has the lock.
-fn set_lock(file: &File) -> std::io::Result<bool> {
+fn set_file_lock(file: &File) -> std::io::Result<bool> {
     let lock = whole_file_lock();
     // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel only reads the structure.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
@@ -177,28 +177,28 @@ mod tests {
     fn name_lock_is_exclusive_and_names_holder() {
         let netns = NetNs::current().unwrap();
         let name = format!("sys-lock-test-{}", std::process::id());
-        let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
-        let Err(Error::Busy { object, holder }) = NameLock::take_name(&netns, &name, "eth1") else {
+        let held = NameLock::acquire_name(&netns, &name, "eth1").unwrap();
+        let Err(Error::Busy { object, holder }) = NameLock::acquire_name(&netns, &name, "eth1") else {
             panic!("two holders")
         };
         assert_eq!(object, "eth1");
-        assert!(is_held(&netns, &name).unwrap());
+        assert!(is_name_held(&netns, &name).unwrap());
         assert_eq!(holder, i32::try_from(std::process::id()).ok());
         drop(held);
-        assert!(!is_held(&netns, &name).unwrap());
-        NameLock::take_name(&netns, &name, "eth1").unwrap();
+        assert!(!is_name_held(&netns, &name).unwrap());
+        NameLock::acquire_name(&netns, &name, "eth1").unwrap();
     }
 
     #[test]
     fn name_lock_is_separate_per_namespace() {
         let here = NetNs::current().unwrap();
-        let there = match NetNs::create_unnamed() {
+        let there = match NetNs::create_unnamed_namespace() {
             Ok(there) => there,
-            Err(error) => return assert!(error.is_permission(), "{error}"),
+            Err(error) => return assert!(error.is_permission_error(), "{error}"),
         };
         let name = format!("sys-lock-apart-{}", std::process::id());
-        let _first = NameLock::take_name(&here, &name, "eth1").unwrap();
-        let _second = NameLock::take_name(&there, &name, "eth1").unwrap();
+        let _first = NameLock::acquire_name(&here, &name, "eth1").unwrap();
+        let _second = NameLock::acquire_name(&there, &name, "eth1").unwrap();
     }
 
     #[test]
@@ -207,10 +207,10 @@ mod tests {
         let name = format!("sys-lock-elsewhere-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
-        let busy = NameLock::take_name(&netns, &name, "eth1").unwrap_err();
+        let busy = NameLock::acquire_name(&netns, &name, "eth1").unwrap_err();
         assert!(matches!(busy, Error::Busy { holder: Some(_), .. }), "{busy}");
         drop(listener);
-        NameLock::take_name(&netns, &name, "eth1").unwrap();
+        NameLock::acquire_name(&netns, &name, "eth1").unwrap();
     }
 
     /// A listener at a name, and clients that fill its queue.
@@ -233,14 +233,14 @@ mod tests {
         let name = format!("sys-lock-full-{}", std::process::id());
         // A holder that keeps its files elsewhere, whose queue somebody has filled.
         let elsewhere = full_queue(&name);
-        assert!(is_held(&netns, &name).unwrap());
-        let busy = NameLock::take_name(&netns, &name, "eth1").unwrap_err();
+        assert!(is_name_held(&netns, &name).unwrap());
+        let busy = NameLock::acquire_name(&netns, &name, "eth1").unwrap_err();
         assert!(matches!(busy, Error::Busy { .. }), "{busy}");
         drop(elsewhere);
-        let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
+        let held = NameLock::acquire_name(&netns, &name, "eth1").unwrap();
         let path = held.path().to_owned();
         drop(held);
-        assert!(!is_held(&netns, &name).unwrap() && !path.exists());
+        assert!(!is_name_held(&netns, &name).unwrap() && !path.exists());
     }
 
     const SQUATTER: &str = "PACKETRIG_TEST_SQUATTER";
@@ -271,10 +271,10 @@ mod tests {
         };
         let mut lines = BufReader::new(squatter.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with("listens")));
-        assert!(!is_held(&netns, &name).unwrap());
-        let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
-        assert!(is_held(&netns, &name).unwrap());
-        assert!(matches!(NameLock::take_name(&netns, &name, "eth1"), Err(Error::Busy { .. })));
+        assert!(!is_name_held(&netns, &name).unwrap());
+        let held = NameLock::acquire_name(&netns, &name, "eth1").unwrap();
+        assert!(is_name_held(&netns, &name).unwrap());
+        assert!(matches!(NameLock::acquire_name(&netns, &name, "eth1"), Err(Error::Busy { .. })));
         // A process that keeps files elsewhere sees the holder, too, although the name is another user's.
         assert!(listeners::has_live_listener(&netns, &name).unwrap());
         drop(held);

@@ -35,15 +35,15 @@ impl OpenLoopback {
     /// Opens the settings of a namespace, or joins the processes that have.
     pub fn hold_loopback_open(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
-        let held = record.lock_record()?;
+        let held = record.lock_record_file()?;
         // The file of holders is locked by every process that needs the settings open, and removed by the last.
         let failed =
             |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
         // The record is written before the first change: if the process is killed from now on, the record is
         // left and has the old settings.
-        if record.read_recorded().is_none() {
-            record.write_recorded(&read_settings(netns)?)?;
+        if record.read_recorded_settings().is_none() {
+            record.write_recorded_settings(&read_settings(netns)?)?;
         }
         // Other processes hold this lock only for a moment, while they hold the record.
         holders.lock_shared().map_err(failed)?;
@@ -60,7 +60,7 @@ impl OpenLoopback {
 impl Drop for OpenLoopback {
     fn drop(&mut self) {
         // A drop cannot report an error. Settings that could not be restored stay in the record.
-        let Ok(_held) = self.record.lock_record() else { return };
+        let Ok(_held) = self.record.lock_record_file() else { return };
         // Upgrades this shared lock to an exclusive one, which succeeds only if no other process holds it.
         if self.holders.try_lock().is_ok() {
             drop(self.record.restore_settings());
@@ -89,7 +89,7 @@ impl LoopbackRecord {
         let cookie = netns.cookie()?.unwrap_or_default();
         // Inode numbers are used again, so boot and cookie tell whether the record is of this very namespace.
         let identity = format!("{} {inode} {cookie}", clock::boot_id()?);
-        let path = runtime_directory::path_for(LOOPBACK_DIRECTORY).join(inode.to_string());
+        let path = runtime_directory::runtime_path_for(LOOPBACK_DIRECTORY).join(inode.to_string());
         Ok(Self { netns, identity, path })
     }
 
@@ -98,13 +98,13 @@ impl LoopbackRecord {
     }
 
     /// Keeps other processes from the record until the returned file is dropped.
-    fn lock_record(&self) -> Result<File, Error> {
-        let held = (0..MAX_HOLD_ATTEMPTS).find_map(|_| runtime_directory::hold_file(&self.path));
+    fn lock_record_file(&self) -> Result<File, Error> {
+        let held = (0..MAX_HOLD_ATTEMPTS).find_map(|_| runtime_directory::lock_file_for_update(&self.path));
         held.ok_or_else(|| Error::Busy { object: LOOPBACK_SETTINGS_NAME.to_owned(), holder: None })
     }
 
     /// Reads the settings before the first holder; `None` if none are recorded for this namespace.
-    fn read_recorded(&self) -> Option<[String; 2]> {
+    fn read_recorded_settings(&self) -> Option<[String; 2]> {
         let text = String::from_utf8(runtime_directory::read_file(&self.path).ok()?).ok()?;
         let mut lines = text.lines();
         let is_same = lines.next() == Some(&self.identity);
@@ -112,7 +112,7 @@ impl LoopbackRecord {
         is_same.then_some(settings)
     }
 
-    fn write_recorded(&self, settings: &[String; 2]) -> Result<(), Error> {
+    fn write_recorded_settings(&self, settings: &[String; 2]) -> Result<(), Error> {
         let text = format!("{}\n{}\n", self.identity, settings.join("\n"));
         runtime_directory::write_file(&self.path, text.as_bytes())
             .map_err(|error| Error::from_call("write", self.path.display().to_string(), error))
@@ -120,7 +120,7 @@ impl LoopbackRecord {
 
     /// Writes the recorded settings back and removes the record. A setting that somebody else has changed meanwhile stays.
     fn restore_settings(&self) -> Result<(), Error> {
-        let Some(before) = self.read_recorded() else { return Ok(()) };
+        let Some(before) = self.read_recorded_settings() else { return Ok(()) };
         for (key, value) in LOOPBACK_SETTINGS.into_iter().zip(before) {
             // Another value is somebody's later decision, which must not be undone.
             if kernel::read_setting(&self.netns, key)? == SETTING_ON {
@@ -152,12 +152,12 @@ pub struct UnrestoredLoopback {
 impl UnrestoredLoopback {
     /// Location in the user's notation: `lo`, or `ns/lo`.
     pub fn location(&self) -> String {
-        self.record.netns.find_name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
+        self.record.netns.find_namespace_name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
     }
 
     /// Restores them, unless somebody holds them by now.
     pub fn restore_settings(&self) -> Result<(), Error> {
-        let _held = self.record.lock_record()?;
+        let _held = self.record.lock_record_file()?;
         if self.record.has_holders() { Ok(()) } else { self.record.restore_settings() }
     }
 }
@@ -165,15 +165,15 @@ impl UnrestoredLoopback {
 /// Finds all such settings of this machine in namespaces that can be found: the caller's namespace
 /// and namespaces with names.
 pub fn find_unrestored() -> Vec<UnrestoredLoopback> {
-    let names = runtime_directory::list_names(&runtime_directory::path_for(LOOPBACK_DIRECTORY));
+    let names = runtime_directory::list_names(&runtime_directory::runtime_path_for(LOOPBACK_DIRECTORY));
     let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());
-    let records =
-        inodes.filter_map(|inode| LoopbackRecord::for_netns(NetNs::find_by_inode(inode, None)?).ok());
+    let records = inodes
+        .filter_map(|inode| LoopbackRecord::for_netns(NetNs::find_namespace_by_inode(inode, None)?).ok());
     let mut found: Vec<_> = records
         .filter(|record| {
             // A record that a process has now is not left behind.
-            let held = runtime_directory::hold_file(&record.path);
-            held.is_some() && record.read_recorded().is_some() && !record.has_holders()
+            let held = runtime_directory::lock_file_for_update(&record.path);
+            held.is_some() && record.read_recorded_settings().is_some() && !record.has_holders()
         })
         .map(|record| UnrestoredLoopback { record })
         .collect();
@@ -197,10 +197,10 @@ mod tests {
         fn new() -> Option<Self> {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let name = format!("loopback-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            match NetNs::create_named(&name) {
+            match NetNs::create_named_namespace(&name) {
                 Ok(_) => Some(Self(name)),
                 Err(error) => {
-                    assert!(error.is_permission(), "{error}");
+                    assert!(error.is_permission_error(), "{error}");
                     println!("skipped: {error}");
                     None
                 }
@@ -208,11 +208,11 @@ mod tests {
         }
 
         fn hold(&self) -> OpenLoopback {
-            OpenLoopback::hold_loopback_open(&NetNs::open_named(&self.0).unwrap()).unwrap()
+            OpenLoopback::hold_loopback_open(&NetNs::open_named_namespace(&self.0).unwrap()).unwrap()
         }
 
         fn settings(&self) -> [String; 2] {
-            read_settings(&NetNs::open_named(&self.0).unwrap()).unwrap()
+            read_settings(&NetNs::open_named_namespace(&self.0).unwrap()).unwrap()
         }
 
         /// Another process that holds the settings until it is killed.
@@ -234,16 +234,17 @@ mod tests {
 
     impl Drop for Namespace {
         fn drop(&mut self) {
-            drop(crate::netns::delete_named(&self.0));
+            drop(crate::netns::delete_named_namespace(&self.0));
         }
     }
 
     #[test]
     #[ignore = "run by other tests"]
     fn holder() {
-        let _held =
-            OpenLoopback::hold_loopback_open(&NetNs::open_named(&std::env::var(NAMESPACE).unwrap()).unwrap())
-                .unwrap();
+        let _held = OpenLoopback::hold_loopback_open(
+            &NetNs::open_named_namespace(&std::env::var(NAMESPACE).unwrap()).unwrap(),
+        )
+        .unwrap();
         println!("holds");
         io::stdin().read_line(&mut String::new()).unwrap();
     }
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn restore_keeps_original_and_foreign_settings() {
         let Some(namespace) = Namespace::new() else { return };
-        let netns = NetNs::open_named(&namespace.0).unwrap();
+        let netns = NetNs::open_named_namespace(&namespace.0).unwrap();
         kernel::write_setting(&netns, LOOPBACK_SETTINGS[0], "1").unwrap();
         kill(namespace.held_elsewhere());
         namespace.unrestored().unwrap().restore_settings().unwrap();

@@ -85,8 +85,8 @@ impl MachineSetting {
         Ok(match self {
             Self::Kernel { switch } => kernel::read_setting(&NetNs::current()?, switch.key())?,
             Self::Interface { namespace, name } => {
-                let netns = NetNs::open_or_current(namespace.as_deref())?;
-                let link = NamespaceLinks::open_in(&netns)?.by_name(name)?;
+                let netns = NetNs::open_named_or_current_namespace(namespace.as_deref())?;
+                let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(name)?;
                 if link.up { STATE_UP } else { STATE_DOWN }.to_owned()
             }
             Self::PacketGenerator => {
@@ -101,10 +101,10 @@ impl MachineSetting {
         match self {
             Self::Kernel { switch } => kernel::write_setting(&NetNs::current()?, switch.key(), value),
             Self::Interface { namespace, name } => {
-                let netns = NetNs::open_or_current(namespace.as_deref())?;
+                let netns = NetNs::open_named_or_current_namespace(namespace.as_deref())?;
                 let mut links = NamespaceLinks::open_in(&netns)?;
-                let index = links.by_name(name)?.index;
-                links.set_up(index, value == STATE_UP)
+                let index = links.find_link_by_name(name)?.index;
+                links.switch_interface(index, value == STATE_UP)
             }
             Self::PacketGenerator if value == MODULE_LOADED => run_modprobe(&[PKTGEN_MODULE]),
             Self::PacketGenerator => run_modprobe(&["--remove", PKTGEN_MODULE]),

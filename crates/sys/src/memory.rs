@@ -3,7 +3,7 @@
 //! It owns nothing. Invariant: hints change only the speed. The module also has a measuring allocator, for
 //! tests of how much memory foreign input may take.
 
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -16,7 +16,7 @@ pub fn release_freed_memory() {
 }
 
 thread_local! {
-    static HELD_BYTES: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
+    static HELD_BYTES: Cell<ThreadHeldBytes> = const { Cell::new(ThreadHeldBytes { now: 0, peak: 0 }) };
 }
 
 /// Bytes that all threads together have allocated and not freed.
@@ -25,7 +25,7 @@ static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
 /// Bytes that the calling thread has allocated and not freed; bytes that it freed for another thread count as below zero.
 #[derive(Clone, Copy)]
-struct HeldBytes {
+struct ThreadHeldBytes {
     now: isize,
     peak: isize,
 }
@@ -48,7 +48,7 @@ impl MeteredAllocator {
             held >= 64
         };
         let before = HELD_BYTES.get().now;
-        HELD_BYTES.set(HeldBytes { now: before, peak: before });
+        HELD_BYTES.set(ThreadHeldBytes { now: before, peak: before });
         work();
         // The peak began at `before` and only grows.
         is_in_use.then(|| (HELD_BYTES.get().peak - before).cast_unsigned() as u64)
@@ -69,9 +69,9 @@ impl MeteredAllocator {
         // No layout is larger than `isize::MAX`.
         let bytes = bytes.cast_signed();
         // While a thread ends, its counter is gone but allocations continue; no caller needs their count.
-        best_effort(HELD_BYTES.try_with(|held| {
+        ignore_failure(HELD_BYTES.try_with(|held| {
             let now = held.get().now + sign * bytes;
-            held.set(HeldBytes { now, peak: held.get().peak.max(now) });
+            held.set(ThreadHeldBytes { now, peak: held.get().peak.max(now) });
         }));
         let now = PROCESS_NOW.fetch_add(sign * bytes, Ordering::Relaxed) + sign * bytes;
         PROCESS_PEAK.fetch_max(now, Ordering::Relaxed);

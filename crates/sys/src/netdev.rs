@@ -36,7 +36,7 @@ pub struct XdpFeatures {
 /// Reads the XDP abilities of the interface with this number; unsupported before Linux 6.3.
 pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
     let mut netlink = NetlinkConversation::open_in(netns, NETLINK_GENERIC)?;
-    let family = find_family(&mut netlink)?;
+    let family = find_netlink_family(&mut netlink)?;
     let mut bits = None;
     let request = GenericMessage::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
     netlink
@@ -47,10 +47,10 @@ pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
                 .or(bits);
         })
         .map_err(|error| Error::from_call("NETDEV_CMD_DEV_GET", format!("interface {index}"), error))?;
-    Ok(features_of(bits.map_or(0, u64::from_ne_bytes)))
+    Ok(xdp_features_from_bits(bits.map_or(0, u64::from_ne_bytes)))
 }
 
-fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
+fn find_netlink_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
     let mut found = None;
     let request = GenericMessage::new(
         GENL_CONTROLLER_FAMILY,
@@ -73,13 +73,13 @@ fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
         _ => Err(UnsupportedFeature {
             feature: "reading an interface's XDP features",
             needs: "Linux 6.3".into(),
-            found: kernel::release_name(),
+            found: kernel::kernel_release_name(),
         }
         .into()),
     }
 }
 
-fn features_of(bits: u64) -> XdpFeatures {
+fn xdp_features_from_bits(bits: u64) -> XdpFeatures {
     XdpFeatures {
         native: bits & 1 != 0,
         redirect: bits & 1 << 1 != 0,
@@ -164,9 +164,9 @@ mod tests {
 
     #[test]
     fn bits_mean_what_the_kernel_says() {
-        assert_eq!(features_of(0), XdpFeatures::default());
-        assert!(features_of(0b1).native && !features_of(0b1).zero_copy);
-        assert!(features_of(0b1000).zero_copy && features_of(0b10_0000).fragments);
+        assert_eq!(xdp_features_from_bits(0), XdpFeatures::default());
+        assert!(xdp_features_from_bits(0b1).native && !xdp_features_from_bits(0b1).zero_copy);
+        assert!(xdp_features_from_bits(0b1000).zero_copy && xdp_features_from_bits(0b10_0000).fragments);
     }
 
     #[test]

@@ -33,13 +33,13 @@ impl std::fmt::Debug for NetlinkConversation {
 
 impl NetlinkConversation {
     pub(crate) fn open_in(netns: &NetNs, protocol: isize) -> Result<Self, Error> {
-        let connected = netns.run_in(|| connect_socket(protocol))?;
+        let connected = netns.run_in_namespace(|| connect_socket(protocol))?;
         let socket = connected.map_err(|error| Error::from_call("socket(netlink)", netns.label(), error))?;
         Ok(Self { socket, buffer: vec![0; RECEIVE_BUFFER], sequence: 0, label: netns.label().to_owned() })
     }
 
     /// Makes the kernel refuse unknown parts of a request, instead of ignoring them.
-    pub(crate) fn demand_strictness(&mut self) -> std::io::Result<()> {
+    pub(crate) fn request_strict_checks(&mut self) -> std::io::Result<()> {
         self.socket.set_netlink_get_strict_chk(true)
     }
 

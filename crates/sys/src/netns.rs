@@ -1,6 +1,6 @@
 //! Network namespaces: opening, making, entering and finding them.
 //!
-//! A [`NetNs`] owns one descriptor that keeps its namespace alive. Only [`NetNs::run_in`] enters a namespace,
+//! A [`NetNs`] owns one descriptor that keeps its namespace alive. Only [`NetNs::run_in_namespace`] enters a namespace,
 //! on a separate thread that ends there, unless the caller is inside already: no thread of the caller stays
 //! in a foreign namespace. Sockets made inside stay in that namespace wherever they are used.
 //!
@@ -49,7 +49,7 @@ impl NetNs {
     }
 
     /// Opens the namespace of that name in `/run/netns`.
-    pub fn open_named(name: &str) -> Result<Self, Error> {
+    pub fn open_named_namespace(name: &str) -> Result<Self, Error> {
         let path = namespace_path(name)?;
         let file = File::open(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => missing_namespace(name),
@@ -68,12 +68,12 @@ impl NetNs {
     }
 
     /// Opens the namespace of that name, or the calling thread's for `None`.
-    pub fn open_or_current(name: Option<&str>) -> Result<Self, Error> {
-        name.map_or_else(Self::current, Self::open_named)
+    pub fn open_named_or_current_namespace(name: Option<&str>) -> Result<Self, Error> {
+        name.map_or_else(Self::current, Self::open_named_namespace)
     }
 
     /// Creates a namespace without a name; it ends with the last descriptor, socket or thread in it.
-    pub fn create_unnamed() -> Result<Self, Error> {
+    pub fn create_unnamed_namespace() -> Result<Self, Error> {
         // `unshare` moves the calling thread permanently, so it runs on a thread that ends.
         run_in_new_thread(|| {
             unshare_network()?;
@@ -81,14 +81,15 @@ impl NetNs {
         })
     }
 
-    /// Creates a namespace that other programs find by name, as `ip netns add` does. It stays until [`delete_named`].
-    pub fn create_named(name: &str) -> Result<Self, Error> {
+    /// Creates a namespace that other programs find by name, as `ip netns add` does. It stays until
+    /// [`delete_named_namespace`].
+    pub fn create_named_namespace(name: &str) -> Result<Self, Error> {
         let path = namespace_path(name)?;
         private_files::create_public_directories(Path::new(NETNS_DIRECTORY))
             .map_err(|error| Error::from_call("mkdir", NETNS_DIRECTORY, error))?;
         let object = path.display().to_string();
         // Creating the file fails if the name is taken: two namespaces must not get the same name.
-        private_files::create_new(&path).map_err(|error| {
+        private_files::create_private_file(&path).map_err(|error| {
             Error::from_call("create", object.clone(), error).with_rights(MISSING_RIGHTS_TEXT)
         })?;
         let mounted = run_in_new_thread(|| {
@@ -98,7 +99,7 @@ impl NetNs {
                 Error::from_call("mount", object.clone(), errno).with_rights(MISSING_RIGHTS_TEXT)
             })
         });
-        let opened = mounted.and_then(|()| Self::open_named(name));
+        let opened = mounted.and_then(|()| Self::open_named_namespace(name));
         if opened.is_err() {
             // No namespace is mounted on the file: it would only make the next attempt fail.
             drop(std::fs::remove_file(&path));
@@ -108,7 +109,7 @@ impl NetNs {
 
     /// Runs `work` inside this namespace, on a separate thread unless the caller's thread is inside already.
     /// Its result (above all sockets) may be used anywhere. A panic of `work` continues in the caller.
-    pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    pub fn run_in_namespace<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         // The usual case. It needs no thread and no rights.
         if self.is_calling_thread_inside()? {
             return Ok(work());
@@ -129,7 +130,7 @@ impl NetNs {
     }
 
     /// Starts a thread that lives in this namespace.
-    pub fn spawn_in<T: Send + 'static>(
+    pub fn spawn_in_namespace<T: Send + 'static>(
         &self,
         name: String,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -138,7 +139,7 @@ impl NetNs {
         let thread = std::thread::Builder::new().name(name.clone());
         // A thread that is started in the namespace need not enter it.
         let started = if self.has_resident_thread()? {
-            self.run_in(|| thread.spawn(move || inside.work_inside(work)))?
+            self.run_in_namespace(|| thread.spawn(move || inside.work_inside(work)))?
         } else {
             thread.spawn(move || inside.work_inside(work))
         };
@@ -190,7 +191,7 @@ impl NetNs {
     /// before Linux 5.14.
     pub fn cookie(&self) -> Result<Option<u64>, Error> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType};
-        let opened = self.run_in(|| {
+        let opened = self.run_in_namespace(|| {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         })?;
         let socket = opened.map_err(|errno| Error::from_call("socket", self.label.clone(), errno))?;
@@ -199,17 +200,17 @@ impl NetNs {
     }
 
     /// Finds the namespace with that inode number: the caller's, a named one, or that of a process.
-    pub fn find_by_inode(inode: u64, process: Option<u32>) -> Option<Self> {
+    pub fn find_namespace_by_inode(inode: u64, process: Option<u32>) -> Option<Self> {
         // The sources come in the order of their cost. The iterator is lazy, so most searches end at the first one.
         let candidates = std::iter::once_with(|| Self::current().ok())
-            .chain(list_named().into_iter().map(|name| Self::open_named(&name).ok()))
-            .chain(process.map(|process| Self::of_process(process).ok()));
+            .chain(list_named_namespaces().into_iter().map(|name| Self::open_named_namespace(&name).ok()))
+            .chain(process.map(|process| Self::namespace_of_process(process).ok()));
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
     }
 
     /// Lists every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
-    pub fn list_visible() -> Vec<Self> {
-        let named = list_named().into_iter().map(|name| Self::open_named(&name).ok());
+    pub fn list_visible_namespaces() -> Vec<Self> {
+        let named = list_named_namespaces().into_iter().map(|name| Self::open_named_namespace(&name).ok());
         let mut seen = BTreeSet::new();
         let mut all = Vec::new();
         for netns in std::iter::once_with(|| Self::current().ok()).chain(named).flatten() {
@@ -222,7 +223,7 @@ impl NetNs {
             // Nearly all processes are in a known namespace: opening only the others is three times as fast.
             let inode = std::fs::metadata(path_of_process(process)).map(|found| found.ino());
             if inode.is_ok_and(|inode| !seen.contains(&inode))
-                && let Ok(netns) = Self::of_process(process)
+                && let Ok(netns) = Self::namespace_of_process(process)
                 && netns.inode().is_ok_and(|inode| seen.insert(inode))
             {
                 all.push(netns);
@@ -233,21 +234,21 @@ impl NetNs {
     }
 
     /// Opens the namespace of a process.
-    fn of_process(process: u32) -> Result<Self, Error> {
+    fn namespace_of_process(process: u32) -> Result<Self, Error> {
         let path = path_of_process(process);
         let file = File::open(&path).map_err(|error| Error::from_call("open", path, error))?;
         Ok(Self { file, label: format!("the namespace of process {process}") })
     }
 
     /// Finds its name in `/run/netns`; `None` if it is the caller's own or has none.
-    pub fn find_name(&self) -> Option<String> {
+    pub fn find_namespace_name(&self) -> Option<String> {
         let inode = self.inode().ok()?;
         if self.is_calling_thread_inside().unwrap_or(false) {
             return None;
         }
-        list_named()
-            .into_iter()
-            .find(|name| Self::open_named(name).is_ok_and(|named| named.inode().ok() == Some(inode)))
+        list_named_namespaces().into_iter().find(|name| {
+            Self::open_named_namespace(name).is_ok_and(|named| named.inode().ok() == Some(inode))
+        })
     }
 
     /// Its name, or words that describe it.
@@ -267,7 +268,7 @@ impl AsFd for NetNs {
 }
 
 /// Removes the name, as `ip netns delete` does; the namespace ends when nothing uses it any more.
-pub fn delete_named(name: &str) -> Result<(), Error> {
+pub fn delete_named_namespace(name: &str) -> Result<(), Error> {
     let path = namespace_path(name)?;
     let object = path.display().to_string();
     match rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH) {
@@ -283,20 +284,20 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
 /// cannot be entered is left out; work in it reports the reason.
 pub fn keep_threads_in(names: &[String]) {
     for name in names.iter().take(MAX_RESIDENTS) {
-        let Ok(netns) = NetNs::open_named(name) else { continue };
+        let Ok(netns) = NetNs::open_named_namespace(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
         // In case of doubt, the namespace is left out. Work in it then reports the reason.
         if netns.has_resident_thread().unwrap_or(true) || netns.is_calling_thread_inside().unwrap_or(true) {
             continue;
         }
-        if let Ok(resident) = ResidentThread::start_in(&netns, "netns") {
+        if let Ok(resident) = ResidentThread::start_thread_in(&netns, "netns") {
             RESIDENT_THREADS.write().unwrap_or_else(PoisonError::into_inner).push((inode, resident));
         }
     }
 }
 
 /// Lists the names of the namespaces in `/run/netns`, in order.
-pub fn list_named() -> Vec<String> {
+pub fn list_named_namespaces() -> Vec<String> {
     let entries = std::fs::read_dir(NETNS_DIRECTORY).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -345,19 +346,19 @@ mod tests {
         let here = NetNs::current().unwrap();
         let inode = here.inode().unwrap();
         // Takes no rights: nothing has to be entered.
-        assert_eq!(here.run_in(|| NetNs::current().unwrap().inode().unwrap()).unwrap(), inode);
+        assert_eq!(here.run_in_namespace(|| NetNs::current().unwrap().inode().unwrap()).unwrap(), inode);
     }
 
     #[test]
     fn the_caller_stays_where_it_was() {
         let before = NetNs::current().unwrap().inode().unwrap();
-        match NetNs::create_unnamed() {
+        match NetNs::create_unnamed_namespace() {
             Ok(made) => {
-                let inside = made.run_in(|| NetNs::current().unwrap().inode().unwrap()).unwrap();
+                let inside = made.run_in_namespace(|| NetNs::current().unwrap().inode().unwrap()).unwrap();
                 assert_eq!(inside, made.inode().unwrap());
                 assert_ne!(inside, before);
             }
-            Err(error) => assert!(error.is_permission(), "{error}"),
+            Err(error) => assert!(error.is_permission_error(), "{error}"),
         }
         assert_eq!(NetNs::current().unwrap().inode().unwrap(), before);
     }
@@ -365,47 +366,50 @@ mod tests {
     #[test]
     fn namespace_is_found_by_inode() {
         let here = NetNs::current().unwrap();
-        assert_eq!(here.find_name(), None);
-        let found = NetNs::find_by_inode(here.inode().unwrap(), None).unwrap();
+        assert_eq!(here.find_namespace_name(), None);
+        let found = NetNs::find_namespace_by_inode(here.inode().unwrap(), None).unwrap();
         assert_eq!(found.inode().unwrap(), here.inode().unwrap());
-        assert!(NetNs::find_by_inode(1, Some(std::process::id())).is_none());
-        assert_eq!(NetNs::of_process(std::process::id()).unwrap().inode().unwrap(), here.inode().unwrap());
+        assert!(NetNs::find_namespace_by_inode(1, Some(std::process::id())).is_none());
+        assert_eq!(
+            NetNs::namespace_of_process(std::process::id()).unwrap().inode().unwrap(),
+            here.inode().unwrap()
+        );
     }
 
     #[test]
     fn two_namespaces_have_two_cookies() {
         let here = NetNs::current().unwrap();
         assert_eq!(here.cookie().unwrap(), here.duplicate().unwrap().cookie().unwrap());
-        match NetNs::create_unnamed() {
+        match NetNs::create_unnamed_namespace() {
             Ok(there) if here.cookie().unwrap().is_some() => {
                 assert_ne!(there.cookie().unwrap(), here.cookie().unwrap());
             }
             Ok(_) => {}
-            Err(error) => assert!(error.is_permission(), "{error}"),
+            Err(error) => assert!(error.is_permission_error(), "{error}"),
         }
     }
 
     #[test]
     fn unknown_or_invalid_namespace_name_is_missing() {
         for name in ["no-such-namespace-here", "", ".", "..", "../self/ns/net", "a/b"] {
-            assert!(matches!(NetNs::open_named(name), Err(Error::Missing { .. })), "{name}");
+            assert!(matches!(NetNs::open_named_namespace(name), Err(Error::Missing { .. })), "{name}");
         }
     }
 
     #[test]
     fn named_namespace_is_found_until_deleted() {
         let name = format!("sys-netns-{}", std::process::id());
-        let made = match NetNs::create_named(&name) {
+        let made = match NetNs::create_named_namespace(&name) {
             Ok(made) => made,
-            Err(error) => return assert!(error.is_permission(), "{error}"),
+            Err(error) => return assert!(error.is_permission_error(), "{error}"),
         };
-        assert_eq!(NetNs::open_named(&name).unwrap().inode().unwrap(), made.inode().unwrap());
-        assert!(list_named().contains(&name));
-        assert_eq!(made.find_name().as_deref(), Some(name.as_str()));
-        let found = NetNs::find_by_inode(made.inode().unwrap(), None).unwrap();
+        assert_eq!(NetNs::open_named_namespace(&name).unwrap().inode().unwrap(), made.inode().unwrap());
+        assert!(list_named_namespaces().contains(&name));
+        assert_eq!(made.find_namespace_name().as_deref(), Some(name.as_str()));
+        let found = NetNs::find_namespace_by_inode(made.inode().unwrap(), None).unwrap();
         assert_eq!((found.inode().unwrap(), found.label()), (made.inode().unwrap(), name.as_str()));
-        assert!(NetNs::create_named(&name).is_err());
-        delete_named(&name).unwrap();
-        assert!(matches!(NetNs::open_named(&name), Err(Error::Missing { .. })));
+        assert!(NetNs::create_named_namespace(&name).is_err());
+        delete_named_namespace(&name).unwrap();
+        assert!(matches!(NetNs::open_named_namespace(&name), Err(Error::Missing { .. })));
     }
 }

@@ -48,7 +48,7 @@ impl ConnectionOwners {
         let overflow = overflow_user();
         let netlink = NetlinkConversation::open_in(&NetNs::current()?, NETLINK_SOCK_DIAG);
         let ways = netlink.ok().map(|netlink| OwnerLookup::Netlink(Mutex::new(netlink)));
-        let trial = OwnConnection::new()
+        let trial = SelfConnection::new()
             .map_err(|error| Error::from_call("connect", "the loopback interface", error))?;
         for lookup in ways.into_iter().chain([OwnerLookup::Proc]) {
             let owners = Self { lookup, overflow };
@@ -87,13 +87,13 @@ pub fn own_user() -> u32 {
 }
 
 /// A connection of this process to itself.
-struct OwnConnection {
+struct SelfConnection {
     client: SocketAddr,
     server: SocketAddr,
     _ends: (TcpListener, TcpStream),
 }
 
-impl OwnConnection {
+impl SelfConnection {
     fn new() -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let server = listener.local_addr()?;
@@ -155,7 +155,7 @@ impl NetlinkSerializable for DiagMessage {
     fn serialize(&self, buffer: &mut [u8]) {
         let Self::Request(pair) = self else { return };
         let mut bytes = Vec::with_capacity(REQUEST_BYTES);
-        bytes.extend_from_slice(&[family_of(pair.near.ip()), PROTOCOL_TCP, 0, 0]);
+        bytes.extend_from_slice(&[address_family_of(pair.near.ip()), PROTOCOL_TCP, 0, 0]);
         bytes.extend_from_slice(&WANTED_TCP_STATES.to_ne_bytes());
         bytes.extend_from_slice(&pair.near.port().to_be_bytes());
         bytes.extend_from_slice(&pair.far.port().to_be_bytes());
@@ -172,7 +172,7 @@ const PROTOCOL_TCP: u8 = 6;
 const FAMILY_IPV4: u8 = 2;
 const FAMILY_IPV6: u8 = 10;
 
-fn family_of(address: IpAddr) -> u8 {
+fn address_family_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }
 }
 

@@ -54,21 +54,22 @@ struct RawProgram {
 
 type PcapHandle = c_void;
 
-type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
-type PcapClose = unsafe extern "C" fn(*mut PcapHandle);
-type PcapCompile = unsafe extern "C" fn(*mut PcapHandle, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
+type PcapOpenDeadFunction = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
+type PcapCloseFunction = unsafe extern "C" fn(*mut PcapHandle);
+type PcapCompileFunction =
+    unsafe extern "C" fn(*mut PcapHandle, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
 type PcapFreeFunction = unsafe extern "C" fn(*mut RawProgram);
 type PcapErrorFunction = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
-type PcapFilter = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
+type PcapFilterFunction = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
 
 /// Functions of libpcap that are used.
 struct PcapLibrary {
-    open_dead: OpenDead,
-    close: PcapClose,
-    compile: PcapCompile,
+    open_dead: PcapOpenDeadFunction,
+    close: PcapCloseFunction,
+    compile: PcapCompileFunction,
     free_code: PcapFreeFunction,
     error_of: PcapErrorFunction,
-    filter: PcapFilter,
+    filter: PcapFilterFunction,
 }
 
 /// Compiles an expression for Ethernet frames, optimised. An empty one accepts every frame.
@@ -79,7 +80,7 @@ pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError>
     let text =
         CString::new(expression).map_err(|_| expression_error(expression, "it contains a zero byte"))?;
     let _one = COMPILE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let dead = DeadHandle::open_in_library(library)
+    let dead = PcapCompilerHandle::open_in_library(library)
         .ok_or_else(|| expression_error(expression, "libpcap could not allocate memory"))?;
     let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
     // SAFETY: handle and program are live and ours, the text ends with a zero byte and is only read.
@@ -139,12 +140,12 @@ fn copy_program(raw: &RawProgram) -> ClassicProgram {
 }
 
 /// A handle that compiles and captures nothing; closed on drop.
-struct DeadHandle {
+struct PcapCompilerHandle {
     library: &'static PcapLibrary,
     handle: NonNull<PcapHandle>,
 }
 
-impl DeadHandle {
+impl PcapCompilerHandle {
     fn open_in_library(library: &'static PcapLibrary) -> Option<Self> {
         // SAFETY: takes two numbers and returns a handle or null.
         let handle = unsafe { (library.open_dead)(LINK_TYPE_ETHERNET, SNAP_LENGTH) };
@@ -162,7 +163,7 @@ impl DeadHandle {
     }
 }
 
-impl Drop for DeadHandle {
+impl Drop for PcapCompilerHandle {
     fn drop(&mut self) {
         // SAFETY: the handle is live, ours, and closed once.
         unsafe { (self.library.close)(self.handle.as_ptr()) };
@@ -205,17 +206,17 @@ fn load_library(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
     let filter = find_symbol(library, c"bpf_filter")?;
     Ok(PcapLibrary {
         // SAFETY: the symbol is the function of this signature in every release of libpcap; so with those below.
-        open_dead: unsafe { std::mem::transmute::<NonNull<c_void>, OpenDead>(open_dead) },
+        open_dead: unsafe { std::mem::transmute::<NonNull<c_void>, PcapOpenDeadFunction>(open_dead) },
         // SAFETY: as above.
-        close: unsafe { std::mem::transmute::<NonNull<c_void>, PcapClose>(close) },
+        close: unsafe { std::mem::transmute::<NonNull<c_void>, PcapCloseFunction>(close) },
         // SAFETY: as above.
-        compile: unsafe { std::mem::transmute::<NonNull<c_void>, PcapCompile>(compile) },
+        compile: unsafe { std::mem::transmute::<NonNull<c_void>, PcapCompileFunction>(compile) },
         // SAFETY: as above.
         free_code: unsafe { std::mem::transmute::<NonNull<c_void>, PcapFreeFunction>(free_code) },
         // SAFETY: as above.
         error_of: unsafe { std::mem::transmute::<NonNull<c_void>, PcapErrorFunction>(error_of) },
         // SAFETY: as above.
-        filter: unsafe { std::mem::transmute::<NonNull<c_void>, PcapFilter>(filter) },
+        filter: unsafe { std::mem::transmute::<NonNull<c_void>, PcapFilterFunction>(filter) },
     })
 }
 

@@ -5,7 +5,7 @@
 //! refuses a set that another program has filled. Dropping it removes its devices. This code does not load
 //! the module, because that would change the machine.
 
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::lock::NameLock;
 use crate::{Error, UnsupportedFeature, netns::NetNs};
 use std::fs::{File, OpenOptions};
@@ -62,12 +62,12 @@ impl Pktgen {
     /// `EBUSY` if somebody else has given it devices.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
-        let threads = netns.run_in(thread_names)??;
-        let lock = NameLock::take_name(&netns, "packetrig/pktgen", &object_name(&netns))?;
+        let threads = netns.run_in_namespace(thread_names)??;
+        let lock = NameLock::acquire_name(&netns, "packetrig/pktgen", &pktgen_object_name(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
         // The check holds the lock: no other packetrig can add devices after it.
         for thread in &pktgen.threads {
-            if has_devices(&pktgen.in_namespace(thread, read_file)?) {
+            if lists_devices(&pktgen.in_namespace(thread, read_file)?) {
                 return Err(devices_in_use_error(&pktgen.netns));
             }
         }
@@ -83,7 +83,7 @@ impl Pktgen {
     pub fn add_device(&mut self, thread: usize, device: &str) -> Result<(), Error> {
         let thread = self.threads[thread % self.threads.len()].clone();
         let command = format!("add_device {device}");
-        self.in_namespace(&thread, |path| write_command(path, &command))?;
+        self.in_namespace(&thread, |path| write_pktgen_command(path, &command))?;
         let file = self.in_namespace(device, open_file)?;
         self.devices.push(PktgenDevice { name: device.to_owned(), file });
         Ok(())
@@ -118,16 +118,16 @@ impl Pktgen {
     pub fn start_devices(&self) -> Result<PktgenRun, Error> {
         let netns = NetNs::duplicate(&self.netns)?;
         // The write returns when everything is sent. A signal to its thread stops it, above all the end of the process.
-        let thread = std::thread::Builder::new()
-            .name("pktgen".into())
-            .spawn(move || netns.run_in(|| write_command(&pktgen_path(CONTROL_FILE), "start"))?);
+        let thread = std::thread::Builder::new().name("pktgen".into()).spawn(move || {
+            netns.run_in_namespace(|| write_pktgen_command(&pktgen_path(CONTROL_FILE), "start"))?
+        });
         let thread = thread.map_err(|error| Error::from_call("spawn", "pktgen", error))?;
         Ok(PktgenRun { thread })
     }
 
     /// Stops all devices. A device that was started and has not noticed it yet misses the stop: repeat it until the run has ended.
     pub fn stop_devices(&self) -> Result<(), Error> {
-        self.in_namespace(CONTROL_FILE, |path| write_command(path, "stop"))
+        self.in_namespace(CONTROL_FILE, |path| write_pktgen_command(path, "stop"))
     }
 
     fn find_device(&self, name: &str) -> Result<&PktgenDevice, Error> {
@@ -144,7 +144,7 @@ impl Pktgen {
         act: impl FnOnce(&str) -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
         let path = pktgen_path(file);
-        self.netns.run_in(|| act(&path))?
+        self.netns.run_in_namespace(|| act(&path))?
     }
 }
 
@@ -154,10 +154,10 @@ impl Drop for Pktgen {
             return;
         }
         // A device that is sending cannot be removed. In a drop there is nobody to report a failure to.
-        best_effort(self.stop_devices());
+        ignore_failure(self.stop_devices());
         self.devices.clear();
         for thread in &self.threads {
-            best_effort(self.in_namespace(thread, |path| write_command(path, "rem_device_all")));
+            ignore_failure(self.in_namespace(thread, |path| write_pktgen_command(path, "rem_device_all")));
         }
     }
 }
@@ -174,7 +174,7 @@ impl PktgenRun {
     }
 }
 
-fn object_name(netns: &NetNs) -> String {
+fn pktgen_object_name(netns: &NetNs) -> String {
     format!("pktgen in {}", netns.label())
 }
 
@@ -182,7 +182,7 @@ fn object_name(netns: &NetNs) -> String {
 fn devices_in_use_error(netns: &NetNs) -> Error {
     Error::Call {
         call: "open",
-        object: object_name(netns),
+        object: pktgen_object_name(netns),
         source: std::io::Error::from_raw_os_error(libc::EBUSY),
         remedy: Some(
             "it has devices already; write `rem_device_all` into each /proc/net/pktgen/kpktgend_* to remove them",
@@ -228,7 +228,7 @@ fn read_file(path: &str) -> Result<String, Error> {
     Ok(text)
 }
 
-fn write_command(path: &str, command: &str) -> Result<(), Error> {
+fn write_pktgen_command(path: &str, command: &str) -> Result<(), Error> {
     // The kernel treats the last byte of `start_devices` as a newline.
     let written = open_file(path)?.write_all(format!("{command}\n").as_bytes());
     written.map_err(|error| {
@@ -237,7 +237,7 @@ fn write_command(path: &str, command: &str) -> Result<(), Error> {
 }
 
 /// Returns true if a kernel thread's file names any device.
-fn has_devices(text: &str) -> bool {
+fn lists_devices(text: &str) -> bool {
     let lines = text
         .lines()
         .filter_map(|line| line.strip_prefix("Running:").or_else(|| line.strip_prefix("Stopped:")));
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn a_thread_with_devices_is_in_use() {
-        assert!(!has_devices("Running: \nStopped: \nResult: NA\n"));
-        assert!(has_devices("Running: \nStopped: eth0@0 \nResult: OK\n"));
-        assert!(has_devices("Running: eth0 \nStopped: \nResult: OK\n"));
+        assert!(!lists_devices("Running: \nStopped: \nResult: NA\n"));
+        assert!(lists_devices("Running: \nStopped: eth0@0 \nResult: OK\n"));
+        assert!(lists_devices("Running: eth0 \nStopped: \nResult: OK\n"));
     }
 
     #[test]

@@ -36,7 +36,8 @@ impl HeldPort {
             PortProtocol::Tcp => SocketType::STREAM,
             PortProtocol::Udp => SocketType::DGRAM,
         };
-        let opened = netns.run_in(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
+        let opened =
+            netns.run_in_namespace(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
         let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
         // The filter is attached before the socket is bound, so that no packet gets past it.
         socket::attach_filter(&socket, &DROP_ALL_FILTER)
@@ -85,8 +86,9 @@ impl ReservedPort {
     /// Reserves a port of an address in `netns`; [`Error::Busy`] if a socket has it.
     pub fn reserve_tcp_at(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let opened = netns
-            .run_in(|| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None))?;
+        let opened = netns.run_in_namespace(|| {
+            rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        })?;
         let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
         rustix::net::bind(&socket, &address).map_err(|errno| port_error("bind", address, errno))?;
         let port = port_of(&socket).map_err(|errno| port_error("getsockname", address, errno))?;

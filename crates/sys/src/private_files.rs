@@ -4,13 +4,13 @@
 //! existing regular file gets 0600 as well, because its new content is as private. It is refused if another user may have put it there. Devices, pipes
 //! and existing directories stay as they are: the user named them.
 //!
-//! [`tighten_process`] does the same for files that libraries and children make (SQLite, `nats-server`).
+//! [`restrict_new_files_to_owner`] does the same for files that libraries and children make (SQLite, `nats-server`).
 
 mod opening;
 
-pub use opening::on_exposed;
+pub use opening::set_exposed_file_callback;
 
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use opening::{FileOpening, open_private};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -24,7 +24,7 @@ pub const DIRECTORY_MODE: u32 = 0o700;
 const PERMISSION_BITS: u32 = 0o7777;
 
 /// Makes files of this process and of its children private from now on, unless they are made public on purpose.
-pub fn tighten_process() {
+pub fn restrict_new_files_to_owner() {
     rustix::process::umask(Mode::from_bits_truncate(0o077));
 }
 
@@ -34,7 +34,7 @@ pub fn create_file(path: &Path) -> io::Result<File> {
 }
 
 /// Makes the file; an error if there is one.
-pub fn create_new(path: &Path) -> io::Result<File> {
+pub fn create_private_file(path: &Path) -> io::Result<File> {
     open_private(path, FileOpening::New)
 }
 
@@ -89,10 +89,10 @@ pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let number = NEXT_DRAFT_NUMBER.fetch_add(1, Ordering::Relaxed);
     draft.push(format!(".{}-{number}.new", std::process::id()));
     let draft = Path::new(&draft);
-    if let Err(error) = write_through(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
+    if let Err(error) = write_file_durably(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
         // A draft takes disk space that other files may need. If it cannot be removed either, the
         // first error is enough.
-        best_effort(fs::remove_file(draft));
+        ignore_failure(fs::remove_file(draft));
         return Err(error);
     }
     // The name lasts only when the directory is on the disk.
@@ -101,7 +101,7 @@ pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 }
 
 /// Writes the file and waits until the disk has it.
-fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_file(path)?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -128,7 +128,7 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
 }
 
 /// Removes the rights of other users on a file or directory that an earlier version made.
-pub fn tighten_path(path: &Path) -> io::Result<()> {
+pub fn restrict_path_to_owner(path: &Path) -> io::Result<()> {
     let facts = fs::symlink_metadata(path)?;
     let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
     if facts.is_symlink() || facts.permissions().mode() & PERMISSION_BITS & !wanted == 0 {
@@ -187,12 +187,12 @@ mod tests {
         fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
         write_file(&file, "new").unwrap();
         open_to_append(&file).unwrap().write_all(b"er").unwrap();
-        create_new(&file).unwrap_err();
+        create_private_file(&file).unwrap_err();
         drop(open_or_create(&file).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
         let modes = [base.path().join("a"), deep.clone(), file].map(|path| mode(&path));
         assert_eq!(modes, [0o700, 0o700, 0o600]);
-        drop(create_new(&deep.join("g")).unwrap());
+        drop(create_private_file(&deep.join("g")).unwrap());
         assert_eq!(mode(&deep.join("g")), 0o600);
     }
 
@@ -203,12 +203,12 @@ mod tests {
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        tighten_path(&link).unwrap();
+        restrict_path_to_owner(&link).unwrap();
         assert_eq!(mode(&file), 0o644);
-        tighten_path(&file).unwrap();
+        restrict_path_to_owner(&file).unwrap();
         assert_eq!(mode(&file), 0o600);
         fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
-        tighten_path(&file).unwrap();
+        restrict_path_to_owner(&file).unwrap();
         assert_eq!(mode(&file), 0o400, "nothing is given");
     }
 

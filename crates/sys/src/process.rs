@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 /// Makes the kernel end this process when its parent dies. If the parent is dead already, this has no effect:
 /// compare [`parent_id`] with the expected number afterwards.
-pub fn end_with_parent() -> Result<(), Error> {
+pub fn die_with_parent_process() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Error::from_call("prctl PR_SET_PDEATHSIG", "this process", errno))
 }
@@ -22,7 +22,7 @@ pub fn current_process_id() -> u32 {
 }
 
 /// Asks a process to end in good order.
-pub fn ask_to_end(number: u32) -> Result<(), Error> {
+pub fn ask_process_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     // No process can have this number, so there is none to end.
     let Some(pid) = pid else { return Ok(()) };
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_process_can_be_asked_to_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        ask_to_end(child.id()).unwrap();
+        ask_process_to_end(child.id()).unwrap();
         assert!(!child.wait().unwrap().success());
     }
 }

@@ -66,7 +66,7 @@ pub fn read_qdiscs(netns: &NetNs, index: u32, name: &str) -> Result<Vec<Queueing
         if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer
             && message.header.index == number
         {
-            found.push(qdisc_of(&message));
+            found.push(qdisc_from_message(&message));
         }
     });
     asked.map_err(|error| Error::from_call("RTM_GETQDISC", name, error))?;
@@ -74,7 +74,7 @@ pub fn read_qdiscs(netns: &NetNs, index: u32, name: &str) -> Result<Vec<Queueing
     Ok(found)
 }
 
-fn qdisc_of(message: &TcMessage) -> QueueingDiscipline {
+fn qdisc_from_message(message: &TcMessage) -> QueueingDiscipline {
     let mut qdisc = QueueingDiscipline {
         kind: String::new(),
         root: message.header.parent == TcHandle::ROOT,
@@ -160,15 +160,15 @@ mod tests {
 
     #[test]
     fn a_virtual_cable_has_no_queue() {
-        let netns = match NetNs::create_unnamed() {
+        let netns = match NetNs::create_unnamed_namespace() {
             Ok(netns) => netns,
-            Err(error) => return assert!(error.is_permission(), "{error}"),
+            Err(error) => return assert!(error.is_permission_error(), "{error}"),
         };
         let end = |name| VethEnd { name, netns: None, mac: None };
         let mut links = NamespaceLinks::open_in(&netns).unwrap();
         links.create_veth(end("a"), end("b")).unwrap();
-        let index = links.by_name("a").unwrap().index;
-        links.set_up(index, true).unwrap();
+        let index = links.find_link_by_name("a").unwrap().index;
+        links.switch_interface(index, true).unwrap();
         let found = read_qdiscs(&netns, index, "a").unwrap();
         assert_eq!(found, [QueueingDiscipline { kind: "noqueue".into(), root: true, etf: None, fq: None }]);
     }
@@ -190,11 +190,11 @@ mod tests {
             ];
             message
         };
-        let etf = qdisc_of(&message("etf", &[(1, &[300_000, 11, 2])])).etf;
+        let etf = qdisc_from_message(&message("etf", &[(1, &[300_000, 11, 2])])).etf;
         assert_eq!(etf, Some(EtfSettings { delta_ns: 300_000, clock: 11, offload: true }));
-        let fq = qdisc_of(&message("fq", &[(2, &[100]), (14, &[10_000_000]), (13, &[10_000])])).fq;
+        let fq = qdisc_from_message(&message("fq", &[(2, &[100]), (14, &[10_000_000]), (13, &[10_000])])).fq;
         let told = FqSettings { flow_limit: Some(100), horizon_us: Some(10_000_000), slack_ns: Some(10_000) };
         assert_eq!(fq, Some(told));
-        assert_eq!(qdisc_of(&message("tbf", &[])).fq, None);
+        assert_eq!(qdisc_from_message(&message("tbf", &[])).fq, None);
     }
 }

@@ -3,7 +3,7 @@
 //! A thread inherits both from the thread that starts it. So a program that has given up rights can still run work with the
 //! rights of a [`ResidentThread`] that it started before. The thread ends when the value is dropped.
 
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::{Error, netns::NetNs};
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -19,17 +19,17 @@ pub struct ResidentThread {
 
 impl ResidentThread {
     /// Starts the thread in the caller's namespace and with the caller's rights.
-    pub fn start_here(name: &str) -> Result<Self, Error> {
+    pub fn start_thread_here(name: &str) -> Result<Self, Error> {
         let (jobs, inbox) = channel();
         let thread = std::thread::Builder::new().name(name.to_owned());
-        let started = thread.spawn(move || start_jobs(&inbox));
+        let started = thread.spawn(move || run_resident_jobs(&inbox));
         started.map_err(|error| Error::from_call("spawn", name, error))?;
         Ok(Self { jobs: Mutex::new(jobs), name: name.to_owned() })
     }
 
     /// Starts the thread in the namespace `netns`.
-    pub fn start_in(netns: &NetNs, name: &str) -> Result<Self, Error> {
-        netns.run_in(|| Self::start_here(name))?
+    pub fn start_thread_in(netns: &NetNs, name: &str) -> Result<Self, Error> {
+        netns.run_in_namespace(|| Self::start_thread_here(name))?
     }
 
     /// Runs `work` on a new thread in the namespace of this thread and with its rights. A panic of `work` continues in the caller.
@@ -38,7 +38,7 @@ impl ResidentThread {
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
             let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
             // The caller waits for it, so there is a receiver.
-            best_effort(done.send(worked));
+            ignore_failure(done.send(worked));
         });
         // SAFETY: only the lifetime changes. The values that the job borrows live until this function
         // returns, and it returns only once the job has run, which consumes the work, or was dropped: either
@@ -56,7 +56,7 @@ impl ResidentThread {
     }
 }
 
-fn start_jobs(inbox: &Receiver<ResidentJob>) {
+fn run_resident_jobs(inbox: &Receiver<ResidentJob>) {
     let name = std::thread::current().name().unwrap_or("resident").to_owned();
     for job in inbox {
         // A job without a thread is dropped: its channel closes, and the caller gets an error.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn work_is_done_with_what_the_caller_lends() {
-        let resident = ResidentThread::start_here("resident").unwrap();
+        let resident = ResidentThread::start_thread_here("resident").unwrap();
         let mut numbers = vec![1, 2];
         let length = resident.run_job(|| {
             numbers.push(std::thread::current().name().unwrap().len());
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_panic_goes_on_in_the_caller() {
-        let resident = ResidentThread::start_here("resident").unwrap();
+        let resident = ResidentThread::start_thread_here("resident").unwrap();
         let panicked = std::thread::spawn(move || resident.run_job(|| panic!("no"))).join();
         assert!(panicked.is_err());
     }

@@ -10,7 +10,7 @@
 
 use crate::caps::{ThreadRights, outer_user};
 use crate::clock::boot_id;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::process;
 use crate::sandbox::find_home_directory;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
@@ -33,7 +33,7 @@ const USER_RUN_DIRECTORIES: &str = "/run/user";
 const RUN_DIRECTORY_NAME: &str = "packetrig";
 
 /// The directory for one kind of file; it may not exist yet.
-pub fn path_for(kind: &str) -> PathBuf {
+pub fn runtime_path_for(kind: &str) -> PathBuf {
     runtime_directory().join(kind)
 }
 
@@ -101,7 +101,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     });
     if written.is_err() {
         // A full disk must not fill with drafts. The first error is the one that explains.
-        best_effort(rustix::fs::unlinkat(&directory, &draft, AtFlags::empty()));
+        ignore_failure(rustix::fs::unlinkat(&directory, &draft, AtFlags::empty()));
     }
     written
 }
@@ -164,7 +164,7 @@ pub fn identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
 
 /// Locks a file for a caller that reads, changes and writes it, until the returned handle is dropped. `None`
 /// if another process holds the lock for half a second: that process may be stopped.
-pub fn hold_file(path: &Path) -> Option<File> {
+pub fn lock_file_for_update(path: &Path) -> Option<File> {
     let file = open_lock_file(&lock_path(path)).ok()?;
     let is_held = (0..MAX_LOCK_ATTEMPTS).any(|attempt| {
         if attempt > 0 {
@@ -175,14 +175,14 @@ pub fn hold_file(path: &Path) -> Option<File> {
     is_held.then_some(file)
 }
 
-/// Returns true if a process has locked a file with [`hold_file`].
-pub fn is_held(path: &Path) -> bool {
+/// Returns true if a process has locked a file with [`lock_file_for_update`].
+pub fn is_file_held(path: &Path) -> bool {
     // Takes a shared lock for a moment: a process that wants to hold the file just then tries again.
     open_existing_lock_file(&lock_path(path))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The file that [`hold_file`] locks.
+/// The file that [`lock_file_for_update`] locks.
 pub fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -253,8 +253,8 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 /// Opens the directory of one kind of file, if it and that above it are this user's own.
 fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let opened = open_own(CWD, base, base)?;
-    open_own(opened.as_fd(), Path::new(file_name_of(directory)?), directory)
+    let opened = open_own_directory(CWD, base, base)?;
+    open_own_directory(opened.as_fd(), Path::new(file_name_of(directory)?), directory)
 }
 
 /// Opens the directory as [`open_directory`] does, and makes both if need be.
@@ -266,10 +266,10 @@ fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
     }
     make_directory(CWD, base).map_err(|error| creation_error(directory, error))?;
     // The directory is opened and checked even if it existed already: another user may have made it.
-    let opened = open_own(CWD, base, base)?;
+    let opened = open_own_directory(CWD, base, base)?;
     let name = Path::new(file_name_of(directory)?);
     make_directory(opened.as_fd(), name).map_err(|error| creation_error(directory, error))?;
-    open_own(opened.as_fd(), name, directory)
+    open_own_directory(opened.as_fd(), name, directory)
 }
 
 /// Error of making a directory. No file can be made where another user was first.
@@ -287,7 +287,7 @@ fn make_directory(parent: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
 
 /// Opens a directory that is this user's own. In a directory where everybody may create one, another user may have been first: such a
 /// directory is not used. `path` names it in errors.
-fn open_own(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> io::Result<OwnedFd> {
+fn open_own_directory(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
         Ok(opened) => opened,

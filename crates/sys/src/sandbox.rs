@@ -2,8 +2,9 @@
 //!
 //! Entering has two stages, because opening sockets and rings takes rights and Landlock has to stand before the second thread:
 //!
-//! 1. [`Sandbox::begin_opening`], while the process has one thread: `no_new_privs`, an empty ambient set, a small bounding set, locked
-//!    securebits, the capabilities that opening needs, and Landlock. Every later thread inherits all of it.
+//! 1. [`Sandbox::begin_sandbox_opening`], while the process has one thread: `no_new_privs`, an empty ambient
+//!    set, a small bounding set, locked securebits, the capabilities that opening needs, and Landlock. Every
+//!    later thread inherits all of it.
 //! 2. [`Sandbox::confine_process`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
 //!
 //! [`confine_thread`] gives a class of threads fewer rights than the process has. Threads share their memory:
@@ -24,7 +25,7 @@ mod syscalls;
 mod trap;
 mod user;
 
-pub use acting_user::{act_as_user, keep_acting_user};
+pub use acting_user::{act_as_user, set_command_user};
 pub use capabilities::{ProcessCapabilities, capability_names};
 pub use landlock::{FileRules, TcpRules};
 pub use report::{ActiveProtections, MissingProtection, OfferedProtections};
@@ -61,14 +62,14 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Enters the first stage. Must be called while the process has one thread.
-    pub fn begin_opening(policy: &SandboxPolicy) -> Result<Self, Error> {
+    pub fn begin_sandbox_opening(policy: &SandboxPolicy) -> Result<Self, Error> {
         // The rights that opening needs; `confine_process` gives up all but `kept`.
         let opening = policy.opening.intersect_with(ProcessCapabilities::read_permitted()?);
         let kept = policy.kept.intersect_with(opening);
         // The bounding set comes first: changing it needs CAP_SETPCAP, which may be given up below.
         capabilities::block_privilege_gain(kept, false)?;
-        capabilities::reduce_to(opening)?;
-        let landlock = landlock::restrict_self(policy)?;
+        capabilities::reduce_capabilities_to(opening)?;
+        let landlock = landlock::restrict_with_landlock(policy)?;
         Ok(Self { kept, landlock })
     }
 
@@ -87,7 +88,7 @@ impl Sandbox {
 
 /// Leaves the calling thread only these of its capabilities, and gives it the filter of a class. Threads that it starts inherit both.
 pub fn confine_thread(class: ThreadClass, kept: ProcessCapabilities) -> Result<(), Error> {
-    capabilities::reduce_to(kept.intersect_with(ProcessCapabilities::read_permitted()?))?;
+    capabilities::reduce_capabilities_to(kept.intersect_with(ProcessCapabilities::read_permitted()?))?;
     seccomp::install_filter(class, seccomp::FilteredThreads::ThisThread).map(drop)
 }
 
@@ -108,14 +109,14 @@ pub fn run_confined<T: Send>(
 pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
     let most = most.intersect_with(ProcessCapabilities::read_permitted()?);
     capabilities::block_privilege_gain(most, true)?;
-    capabilities::reduce_to(most)
+    capabilities::reduce_capabilities_to(most)
 }
 
 /// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Returns the version of Landlock.
 pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingProtection>, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
-    landlock::restrict_self(policy)
+    landlock::restrict_with_landlock(policy)
 }
 
 /// Gives the program that `command` starts the filter of a class. Returns the protection that this kernel lacks, if it lacks one.

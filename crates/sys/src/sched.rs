@@ -40,17 +40,17 @@ pub fn request_precedence() -> Result<(), Error> {
 
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
 pub fn request_fifo(priority: i32) -> Result<(), Error> {
-    set_class(libc::SCHED_FIFO, priority)
+    set_scheduling_class(libc::SCHED_FIFO, priority)
         .map_err(|error| error.with_rights("needs CAP_SYS_NICE, or an rtprio limit in limits.conf"))
 }
 
 /// Gives up a real-time class of the calling thread.
-pub fn return_to_ordinary() -> Result<(), Error> {
-    set_class(libc::SCHED_OTHER, 0)
+pub fn return_to_ordinary_scheduling() -> Result<(), Error> {
+    set_scheduling_class(libc::SCHED_OTHER, 0)
 }
 
 /// The system call itself: musl's function of this name only returns ENOSYS.
-fn set_class(class: libc::c_int, priority: i32) -> Result<(), Error> {
+fn set_scheduling_class(class: libc::c_int, priority: i32) -> Result<(), Error> {
     // SAFETY: 0 is the calling thread; the kernel reads one number, the whole of its `struct sched_param`, from a live value.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, class, &raw const priority) };
     if done == 0 { Ok(()) } else { Err(Error::last_os_error("sched_setscheduler", "this thread")) }
@@ -91,7 +91,7 @@ mod tests {
     fn real_time_priority_is_granted_or_permission_error() {
         let asked = std::thread::spawn(|| request_fifo(1)).join().unwrap();
         if let Err(error) = asked {
-            assert!(error.is_permission(), "{error}");
+            assert!(error.is_permission_error(), "{error}");
         }
         assert!(std::thread::spawn(|| request_fifo(1_000)).join().unwrap().is_err());
     }

@@ -85,7 +85,7 @@ impl SeqpacketListener {
     }
 
     /// Waits for a connection, at most `within_ns`.
-    pub fn accept_within(&self, within_ns: u64) -> Result<Option<SeqpacketStream>, Error> {
+    pub fn accept_connection_within(&self, within_ns: u64) -> Result<Option<SeqpacketStream>, Error> {
         let object = || self.path.display().to_string();
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
@@ -237,7 +237,7 @@ mod tests {
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let client = SeqpacketStream::connect_to(&path).unwrap();
-        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        let server = listener.accept_connection_within(SECOND).unwrap().unwrap();
         assert_eq!(server.peer_process().unwrap().process, i32::try_from(std::process::id()).unwrap());
         assert!(client.send_message(b"one").unwrap() && client.send_message(b"three").unwrap());
         let mut buffer = [0; 4];
@@ -260,7 +260,7 @@ mod tests {
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
         let client = SeqpacketStream::connect_to(&path).unwrap();
         assert!(client.send_message(b"hello").unwrap());
-        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        let server = listener.accept_connection_within(SECOND).unwrap().unwrap();
         assert!(server.send_message(b"refused").unwrap());
         drop(server);
         let mut buffer = [0; 9];
@@ -285,7 +285,7 @@ mod tests {
         let path = directory.path().join("socket");
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
         let client = SeqpacketStream::connect_to(&path).unwrap();
-        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        let server = listener.accept_connection_within(SECOND).unwrap().unwrap();
         assert!(client.send_message(b"one").unwrap());
         assert!(
             server.wait_without_reading(false, 1).unwrap()
@@ -309,7 +309,7 @@ mod tests {
         let client = SeqpacketStream::connect_to(&path).unwrap();
         let sent = (0..10_000).take_while(|_| client.send_message(&[0; 1_000]).unwrap()).count();
         assert!(sent > 0 && sent < 10_000, "{sent}");
-        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        let server = listener.accept_connection_within(SECOND).unwrap().unwrap();
         let mut buffer = [0; 2_000];
         let mut received = 0;
         while server.receive_message(&mut buffer).unwrap() == ReceivedMessage::Message(1_000) {

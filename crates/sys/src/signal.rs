@@ -44,7 +44,7 @@ fn nudge_signal() -> i32 {
 }
 
 /// Makes [`nudge_thread`] possible; to be called once before.
-pub fn allow_nudges() -> Result<(), Error> {
+pub fn enable_nudge_signal() -> Result<(), Error> {
     set_handler(nudge_signal(), ignore_signal, 0)
 }
 
@@ -63,7 +63,7 @@ extern "C" fn count_hangup(_signal: i32) {
     HANGUP_SIGNALS.fetch_add(1, Ordering::Release);
 }
 
-extern "C" fn latch_first(signal: i32) {
+extern "C" fn latch_first_signal(signal: i32) {
     // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
     if FIRST_SIGNAL.load(Ordering::Acquire) == 0 {
         FIRST_SIGNAL.store(signal, Ordering::Release);
@@ -72,7 +72,7 @@ extern "C" fn latch_first(signal: i32) {
 
 fn install_latch(signal: i32) -> Result<(), Error> {
     // RESETHAND: the second one meets the default action.
-    set_handler(signal, latch_first, libc::SA_RESETHAND | libc::SA_RESTART)
+    set_handler(signal, latch_first_signal, libc::SA_RESETHAND | libc::SA_RESTART)
 }
 
 /// Sets a handler, which must be async-signal-safe.

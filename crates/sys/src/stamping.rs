@@ -15,7 +15,7 @@ mod report;
 
 pub use card::CardStamping;
 pub(crate) use control::{ControlMessages, ControlledMessage, STAMP_NS, STAMPING};
-pub use report::{KernelReport, SendStage, drain_reports};
+pub use report::{KernelReport, PacketSendStage, drain_reports};
 
 use crate::Error;
 use crate::packet::socket::length_of;
@@ -108,8 +108,8 @@ pub fn receive_packet(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<Re
         if let Some(found) = control.read_stamps() {
             stamps = found;
         }
-        hops = hops.or_else(|| control.read_hops());
-        class = class.or_else(|| control.read_class());
+        hops = hops.or_else(|| control.read_hop_limit());
+        class = class.or_else(|| control.read_traffic_class());
     }
     Ok(Some(ReceivedPacket { length, from: address_of(message.sender_address()), stamps, hops, class }))
 }

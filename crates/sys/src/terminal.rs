@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Returns the characters in a line of the terminal; `None` if it is no terminal or does not know.
-pub fn columns(terminal: impl AsFd) -> Option<u16> {
+pub fn terminal_column_count(terminal: impl AsFd) -> Option<u16> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `winsize` to a live value of ours.
     let got = unsafe { libc::ioctl(terminal.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
@@ -44,6 +44,6 @@ mod tests {
 
     #[test]
     fn non_terminal_has_no_columns() {
-        assert_eq!(columns(std::fs::File::open("/dev/null").unwrap()), None);
+        assert_eq!(terminal_column_count(std::fs::File::open("/dev/null").unwrap()), None);
     }
 }

@@ -40,7 +40,7 @@ pub fn enter_lab() -> Result<EnteredLab, Error> {
     private_files::create_public_directories(directory)
         .map_err(|error| Error::from_call("mkdir", netns::NETNS_DIRECTORY, error))?;
     mount_tmpfs(netns::NETNS_DIRECTORY)?;
-    raise_loopback()?;
+    bring_up_loopback()?;
     Ok(EnteredLab { user_namespace })
 }
 
@@ -119,8 +119,8 @@ fn mount_tmpfs(path: &str) -> Result<(), Error> {
         .map_err(|errno| Error::from_call("mount(tmpfs)", path, errno))
 }
 
-fn raise_loopback() -> Result<(), Error> {
+fn bring_up_loopback() -> Result<(), Error> {
     let mut links = NamespaceLinks::open_in(&NetNs::current()?)?;
-    let loopback = links.by_name("lo")?;
-    links.set_up(loopback.index, true)
+    let loopback = links.find_link_by_name("lo")?;
+    links.switch_interface(loopback.index, true)
 }

@@ -25,7 +25,7 @@ static SEND_PROGRAM: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(
 const DISCARD_PROGRAM: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Drops everything that arrives, in the driver: the least that receiving can cost.
-pub fn attach_discard(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
+pub fn attach_discard_program(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
     BpfProgram::load_xdp("discard", &DISCARD_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }
 
@@ -34,7 +34,7 @@ const PASS_PROGRAM: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Lets an interface take live frames from the other end of its virtual cable: a veth receives them only while it has a
 /// program or merges frames (GRO), and this program changes nothing.
-pub fn attach_pass(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
+pub fn attach_xdp_pass_program(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
     BpfProgram::load_xdp("pass", &PASS_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }
 

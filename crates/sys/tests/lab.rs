@@ -67,14 +67,14 @@ fn inside() {
     println!("entered: {entered:?}");
     let here = NetNs::current().unwrap();
     assert_ne!(here.inode().unwrap(), outside);
-    assert!(netns::list_named().is_empty(), "the machine's namespaces are not seen");
-    assert!(NamespaceLinks::open_in(&here).unwrap().by_name("lo").unwrap().up);
+    assert!(netns::list_named_namespaces().is_empty(), "the machine's namespaces are not seen");
+    assert!(NamespaceLinks::open_in(&here).unwrap().find_link_by_name("lo").unwrap().up);
     // A run needs a named namespace, a cable into it, and a ring.
-    let there = NetNs::create_named("far").unwrap();
+    let there = NetNs::create_named_namespace("far").unwrap();
     let mut links = NamespaceLinks::open_in(&here).unwrap();
     let far = VethEnd { name: "b", netns: Some(&there), mac: None };
     links.create_veth(VethEnd { name: "a", netns: None, mac: None }, far).unwrap();
-    let index = NamespaceLinks::open_in(&there).unwrap().by_name("b").unwrap().index;
+    let index = NamespaceLinks::open_in(&there).unwrap().find_link_by_name("b").unwrap().index;
     TxRing::open_on_interface(&there, index, "b", TxOptions::default()).unwrap();
-    netns::delete_named("far").unwrap();
+    netns::delete_named_namespace("far").unwrap();
 }

@@ -214,7 +214,7 @@ fn enter(own: &Path) -> ActiveProtections {
         tcp: TcpRules { listen: Some(vec![0]), connect: Some(vec![]) },
         ..SandboxPolicy::default()
     };
-    let sandbox = Sandbox::begin_opening(&policy).unwrap();
+    let sandbox = Sandbox::begin_sandbox_opening(&policy).unwrap();
     let (end, ending) = mpsc::channel::<()>();
     let earlier = std::thread::spawn(move || {
         // It waits in the kernel when the signal comes.

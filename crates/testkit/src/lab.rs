@@ -102,12 +102,12 @@ impl Lab {
         // On a failure below, everything made so far is dropped, and each namespace removes itself with its content.
         let spaces: Vec<TestNamespace> = names
             .iter()
-            .map(|name| TestNamespace::create_quiet(&format!("{prefix}{}", name.as_ref())))
+            .map(|name| TestNamespace::create_quiet_namespace(&format!("{prefix}{}", name.as_ref())))
             .collect::<Result<_, _>>()?;
         if middle == PortConnection::Cable {
             return Ok(Self::connect_pair(spaces)?);
         }
-        let device_space = TestNamespace::create_quiet(&format!("{prefix}dut"))?;
+        let device_space = TestNamespace::create_quiet_namespace(&format!("{prefix}dut"))?;
         let mut ports = Vec::new();
         for (index, space) in spaces.into_iter().enumerate() {
             let near = CableEnd { space: &space, name: INTERFACE, number: index };
@@ -166,23 +166,23 @@ impl Lab {
         let mut links = NamespaceLinks::open_in(&space.netns)?;
         let ethtool = EthtoolCalls::open_in(&space.netns)?;
         for port in (0..self.ports.len()).map(device_port) {
-            let index = links.by_name(&port)?.index;
+            let index = links.find_link_by_name(&port)?.index;
             // A VLAN tag that travels beside its frame is not seen by a program at the other end.
             ethtool.set_offload(&port, Offload::TxVlan, false)?;
-            self.passes.push(xdp::attach_pass(&space.netns, index, &port)?);
+            self.passes.push(xdp::attach_xdp_pass_program(&space.netns, index, &port)?);
         }
         Ok(())
     }
 
     /// Stops the reference device and takes its report; an empty one if there is none.
     pub fn stop_device(&mut self) -> Result<DeviceReport, device::Error> {
-        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop_and_report)
+        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop_forwarding_device)
     }
 }
 
 impl LabPort {
     fn from_space(space: TestNamespace) -> Result<Self, Error> {
-        let link = NamespaceLinks::open_in(&space.netns)?.by_name(INTERFACE)?;
+        let link = NamespaceLinks::open_in(&space.netns)?.find_link_by_name(INTERFACE)?;
         Ok(Self { space, link })
     }
 }
@@ -195,8 +195,8 @@ struct TestNamespace {
 }
 
 impl TestNamespace {
-    fn create_quiet(name: &str) -> Result<Self, Error> {
-        let netns = NetNs::create_named(name)?;
+    fn create_quiet_namespace(name: &str) -> Result<Self, Error> {
+        let netns = NetNs::create_named_namespace(name)?;
         // The value exists before the settings are written: if one fails, its drop removes the namespace.
         let space = Self { name: name.to_owned(), netns };
         // IPv6 is switched off: packets that the kernel sends by itself would be counted as foreign frames.
@@ -214,7 +214,7 @@ impl TestNamespace {
 impl Drop for TestNamespace {
     fn drop(&mut self) {
         // A failure here has no remedy, and inside a private lab the name ends with the process.
-        drop(netns::delete_named(&self.name));
+        drop(netns::delete_named_namespace(&self.name));
     }
 }
 
@@ -261,9 +261,9 @@ fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
     )?;
     for end in [near, far] {
         let mut links = NamespaceLinks::open_in(&end.space.netns)?;
-        let index = links.by_name(end.name)?.index;
+        let index = links.find_link_by_name(end.name)?.index;
         links.set_mtu(index, MTU)?;
-        links.set_up(index, true)?;
+        links.switch_interface(index, true)?;
     }
     Ok(())
 }
@@ -271,11 +271,11 @@ fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
 fn bridge_ports(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
     links.create_bridge(BRIDGE)?;
-    let bridge = links.by_name(BRIDGE)?.index;
+    let bridge = links.find_link_by_name(BRIDGE)?.index;
     for port in ports {
-        let index = links.by_name(port)?.index;
+        let index = links.find_link_by_name(port)?.index;
         links.set_master(index, Some(bridge))?;
     }
     links.set_mtu(bridge, MTU)?;
-    links.set_up(bridge, true)
+    links.switch_interface(bridge, true)
 }

@@ -21,7 +21,7 @@ const LONG_NS: u64 = 20_000_000_000;
 fn lab(made: Result<Lab, packetrig_testkit::device::Error>) -> Option<Lab> {
     match made {
         Ok(lab) => Some(lab),
-        Err(packetrig_testkit::device::Error::Kernel(error)) if error.is_permission() => {
+        Err(packetrig_testkit::device::Error::Kernel(error)) if error.is_permission_error() => {
             println!("skipped: {error}");
             None
         }
@@ -112,9 +112,9 @@ fn lab_cable_carries_frames_and_vanishes_on_drop() {
     arrivals.await_frames(500);
     assert_eq!(arrivals.positions(0), (0..500).collect::<Vec<_>>());
     let names: Vec<String> = lab.ports().iter().map(|port| port.namespace().to_owned()).collect();
-    assert!(names.iter().all(|name| netns::list_named().contains(name)));
+    assert!(names.iter().all(|name| netns::list_named_namespaces().contains(name)));
     drop(lab);
-    assert!(!names.iter().any(|name| netns::list_named().contains(name)));
+    assert!(!names.iter().any(|name| netns::list_named_namespaces().contains(name)));
 }
 
 #[test]
@@ -131,9 +131,9 @@ fn lab_bridge_floods_and_sends_nothing_itself() {
 #[test]
 fn impaired_device_follows_plan_and_reports_truth() {
     let rules = vec![
-        FaultRule::new(RulePositions::draw_exactly(1, 20, 0..1900), FrameFault::Drop).for_key(0),
+        FaultRule::new(RulePositions::draw_positions(1, 20, 0..1900), FrameFault::Drop).for_key(0),
         FaultRule::new(RulePositions::Within(100..107), FrameFault::Drop).for_key(0),
-        FaultRule::new(RulePositions::draw_exactly(2, 15, 0..1900), FrameFault::Duplicate { copies: 2 })
+        FaultRule::new(RulePositions::draw_positions(2, 15, 0..1900), FrameFault::Duplicate { copies: 2 })
             .for_key(1),
         FaultRule::new(
             RulePositions::At((0..15).map(|n| n * 100 + 7).collect()),
@@ -173,6 +173,6 @@ fn duplicate_lab_name_is_refused_without_harming_first() {
     let Some(first) = lab(build()) else { return };
     assert!(build().is_err());
     let port = &first.ports()[0];
-    assert!(NamespaceLinks::open_in(port.netns()).unwrap().by_name(INTERFACE).unwrap().carrier);
-    assert!(netns::list_named().contains(&port.namespace().to_owned()));
+    assert!(NamespaceLinks::open_in(port.netns()).unwrap().find_link_by_name(INTERFACE).unwrap().carrier);
+    assert!(netns::list_named_namespaces().contains(&port.namespace().to_owned()));
 }

@@ -63,12 +63,13 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.splitn(2, '/');
         let ip = parts.next().unwrap_or_default();
-        let first: IpAddr = ip.parse().map_err(|_| not_a_network(text, ""))?;
+        let first: IpAddr = ip.parse().map_err(|_| not_a_network_text(text, ""))?;
         let width = if first.is_ipv4() { 32 } else { 128 };
-        let bits =
-            parts.next().map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| not_a_network(text, "")))?;
+        let bits = parts
+            .next()
+            .map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| not_a_network_text(text, "")))?;
         if bits > width {
-            return Err(not_a_network(text, ""));
+            return Err(not_a_network_text(text, ""));
         }
         let network = Self { first, bits };
         let host = u32::from(width - bits);
@@ -76,7 +77,7 @@ impl FromStr for Network {
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
         if network.first_and_last().0 & mask != 0 {
             // A user who writes a host address here may not know how many addresses the prefix covers.
-            return Err(not_a_network(text, " (it has bits set after its prefix)"));
+            return Err(not_a_network_text(text, " (it has bits set after its prefix)"));
         }
         // Two spellings of one network must compare equal.
         Ok(network.to_canonical())
@@ -89,7 +90,7 @@ impl fmt::Display for Network {
     }
 }
 
-fn not_a_network(text: &str, why: &str) -> String {
+fn not_a_network_text(text: &str, why: &str) -> String {
     format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48")
 }
 

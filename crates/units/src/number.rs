@@ -54,11 +54,11 @@ impl NumberFormat {
 
 /// Formats a number with at most this many decimals, and no zeros at the end.
 pub fn format_decimals(value: f64, decimals: usize) -> String {
-    trim_zeros(&format!("{value:.decimals$}")).to_owned()
+    trim_trailing_zeros(&format!("{value:.decimals$}")).to_owned()
 }
 
 /// Removes the zeros behind the point, and the point if nothing else is behind it.
-pub fn trim_zeros(number: &str) -> &str {
+pub fn trim_trailing_zeros(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 

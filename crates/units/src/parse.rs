@@ -122,7 +122,7 @@ impl FromStr for BitRate {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed =
-            Decimal::split_unit(text).and_then(|(value, unit)| value.multiply_exactly(bit_factor(unit)?));
+            Decimal::split_unit(text).and_then(|(value, unit)| value.multiply_exactly(bits_per_unit(unit)?));
         parsed.map(Self::new).ok_or_else(|| Error {
             text: text.to_owned(),
             kind: "bit rate",
@@ -136,7 +136,7 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed = Decimal::split_unit(text).and_then(|(value, unit)| {
-            if let Some(factor) = bit_factor(unit) {
+            if let Some(factor) = bits_per_unit(unit) {
                 return value
                     .multiply_exactly(factor)
                     .filter(|bps| *bps > 0)
@@ -174,7 +174,7 @@ impl fmt::Display for Rate {
     }
 }
 
-fn bit_factor(unit: &str) -> Option<u64> {
+fn bits_per_unit(unit: &str) -> Option<u64> {
     // Upper and lower case are equal: no rate is in millibits, and other tools accept `1gbps`.
     match unit.to_ascii_lowercase().as_str() {
         "bit/s" | "bps" => Some(1),

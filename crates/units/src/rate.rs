@@ -101,7 +101,7 @@ impl FrameRate {
         if frames == 0 || seconds == 0 {
             return None;
         }
-        let divisor = gcd(frames, seconds);
+        let divisor = greatest_common_divisor(frames, seconds);
         let mut frames = frames / divisor;
         let mut seconds = seconds / divisor;
         // Beyond 64 bits both numbers lose their last bits. The error is at most 1 in the smaller one.
@@ -169,7 +169,7 @@ impl fmt::Display for FrameRate {
     }
 }
 
-fn gcd(a: u128, b: u128) -> u128 {
+fn greatest_common_divisor(a: u128, b: u128) -> u128 {
     // Euclid's algorithm: two steps halve the larger number, so 128 bits take at most 256 calls.
-    if b == 0 { a } else { gcd(b, a % b) }
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }

@@ -88,13 +88,13 @@ pub struct StoredAmounts {
 
 impl RetentionLimits {
     /// Returns whether any limit is set.
-    pub fn is_any(&self) -> bool {
+    pub fn has_any_limit(&self) -> bool {
         *self != Self::default()
     }
 
     /// The limit that removes the oldest file, if any. `free_bytes` is called only with a limit on free space;
     /// without an answer nothing is removed, because a removal cannot be undone.
-    pub fn exceeded_by(
+    pub fn limit_exceeded_by(
         &self,
         stored: &StoredAmounts,
         free_bytes: impl FnOnce() -> Option<u64>,
@@ -119,17 +119,17 @@ mod tests {
     #[test]
     fn limits_are_exceeded_only_beyond_their_values() {
         let stored = StoredAmounts { bytes: 100, oldest_ns: Some(50), now_ns: 80 };
-        let exceeded = |limits: RetentionLimits| limits.exceeded_by(&stored, || Some(10));
+        let exceeded = |limits: RetentionLimits| limits.limit_exceeded_by(&stored, || Some(10));
         let none = RetentionLimits::default();
-        assert!(!none.is_any() && exceeded(none).is_none());
+        assert!(!none.has_any_limit() && exceeded(none).is_none());
         let of_size = |bytes| RetentionLimits { bytes: Some(bytes), ..none };
         assert_eq!([exceeded(of_size(100)), exceeded(of_size(99))], [None, Some(ExceededLimit::Size)]);
         let of_age = |age| RetentionLimits { age: Some(Nanos::new(age)), ..none };
         assert_eq!([exceeded(of_age(30)), exceeded(of_age(29))], [None, Some(ExceededLimit::Age)]);
         let of_free = |free| RetentionLimits { free: Some(free), ..none };
         assert_eq!([exceeded(of_free(10)), exceeded(of_free(11))], [None, Some(ExceededLimit::Free)]);
-        assert_eq!(of_free(11).exceeded_by(&stored, || None), None, "no answer, no removal");
+        assert_eq!(of_free(11).limit_exceeded_by(&stored, || None), None, "no answer, no removal");
         let empty = StoredAmounts { oldest_ns: None, ..stored };
-        assert_eq!(of_age(1).exceeded_by(&empty, || None), None);
+        assert_eq!(of_age(1).limit_exceeded_by(&empty, || None), None);
     }
 }

@@ -11,11 +11,11 @@ pub struct ChecksumSum {
 impl ChecksumSum {
     /// Adds bytes that follow the earlier ones.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
-        self.add_folded(ones_complement_sum(bytes), bytes.len());
+        self.add_folded_sum(ones_complement_sum(bytes), bytes.len());
     }
 
     /// Adds a piece of `len` bytes with a known folded sum.
-    pub fn add_folded(&mut self, folded: u16, len: usize) {
+    pub fn add_folded_sum(&mut self, folded: u16, len: usize) {
         // RFC 1071, 2(B): the sum of swapped bytes is the swapped sum.
         self.total += u64::from(if self.odd { folded.swap_bytes() } else { folded });
         self.odd ^= len % 2 == 1;

@@ -49,7 +49,7 @@ pub struct FrameFilter {
 impl FrameFilter {
     /// Reports whether `frame` (without FCS) passes.
     pub fn accepts_frame(&self, frame: &[u8]) -> bool {
-        self.conditions.iter().all(|condition| condition.holds_for(frame))
+        self.conditions.iter().all(|condition| condition.holds_for_frame(frame))
     }
 
     /// Compiles the filter to classic BPF; `None` if every frame passes.
@@ -63,7 +63,7 @@ impl FrameFilter {
 }
 
 impl FieldCondition {
-    fn holds_for(&self, frame: &[u8]) -> bool {
+    fn holds_for_frame(&self, frame: &[u8]) -> bool {
         // If a frame lacks the header or is too short, it fails the condition even if that is negated:
         // nothing was compared.
         let Some(start) = self.base.find_offset(frame) else { return false };

@@ -18,7 +18,7 @@ mod split;
 mod tests;
 
 pub use content::content_hash;
-pub use layers::{IpLayer, PacketLayers, TransportLayer};
+pub use layers::{IpHeaderLayer, PacketLayers, TransportLayer};
 pub use other_run::{KnownRun, OtherRun, other_run};
 pub use place::{TagPlace, verify_payload};
 pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};

@@ -49,7 +49,7 @@ impl FieldPattern {
     /// senders that share a stream. `None`: this would need a list of more than [`MAX_DEALT`] values.
     pub fn every_nth(&self, index: u64, of: u64) -> Option<Self> {
         // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
-        let period = self.period() / gcd(self.period(), of);
+        let period = self.period() / greatest_common_divisor(self.period(), of);
         match self {
             Self::Value(_) => Some(self.clone()),
             Self::Step { start, step, count, down } if count % of == 0 => {
@@ -85,7 +85,7 @@ impl FieldPattern {
 /// Longest list that [`FieldPattern::every_nth`] makes.
 pub const MAX_DEALT: u64 = 65_536;
 
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }

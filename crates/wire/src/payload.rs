@@ -39,14 +39,14 @@ impl PayloadPattern {
             Self::IncrementByte => (0..len).map(low_byte).collect(),
             // The complement counts down from the greatest value.
             Self::DecrementByte => (0..len).map(|i| !low_byte(i)).collect(),
-            Self::IncrementWord => fill_from_words(len, low_word),
-            Self::DecrementWord => fill_from_words(len, |i| !low_word(i)),
+            Self::IncrementWord => fill_payload_from_words(len, low_word),
+            Self::DecrementWord => fill_payload_from_words(len, |i| !low_word(i)),
         }
     }
 }
 
 /// `len` bytes of big-endian words, the last one cut if `len` is odd.
-fn fill_from_words(len: usize, word: impl Fn(usize) -> u16) -> Vec<u8> {
+fn fill_payload_from_words(len: usize, word: impl Fn(usize) -> u16) -> Vec<u8> {
     (0..len.div_ceil(2)).flat_map(|i| word(i).to_be_bytes()).take(len).collect()
 }
 

@@ -40,7 +40,7 @@ impl SizeMix {
     /// A mix of (size, weight); `None` if all weights are zero.
     pub fn new(weights: &[(FrameSize, u32)]) -> Option<Self> {
         // Divided by their common divisor, so that the period is as short as the proportions allow.
-        let divisor = weights.iter().fold(0, |d, (_, w)| gcd(d, u64::from(*w)));
+        let divisor = weights.iter().fold(0, |d, (_, w)| greatest_common_divisor(d, u64::from(*w)));
         if divisor == 0 {
             return None;
         }
@@ -56,7 +56,7 @@ impl SizeMix {
         // Frame n takes place n * stride of the period. A stride near the golden section visits it evenly, so no size comes in
         // long runs; a stride without a common factor visits every place once, so the proportions are exact.
         let mut stride = (total * 618_034 / 1_000_000).max(1);
-        while gcd(stride, total) != 1 {
+        while greatest_common_divisor(stride, total) != 1 {
             stride += 1;
         }
         Some(Self { sizes, stride })
@@ -176,8 +176,8 @@ const fn low_32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]

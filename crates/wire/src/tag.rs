@@ -182,12 +182,12 @@ pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTa
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
         // Lazily, because the full form matches nearly always, and the receiver does this for every frame.
-        let short = std::iter::once_with(move || short_ending_at(frame, end, key));
-        std::iter::once_with(move || full_ending_at(frame, end, key)).chain(short).flatten()
+        let short = std::iter::once_with(move || short_tag_ending_at(frame, end, key));
+        std::iter::once_with(move || full_tag_ending_at(frame, end, key)).chain(short).flatten()
     })
 }
 
-fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
+fn full_tag_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     // The mark covers all fields but the check: a tag with a damaged field is no tag of this run.
     let found = unverified_full_tag(frame, end)?;
     let mark = &frame[end - TagForm::MAX_TAG_BYTES..][..2];
@@ -206,7 +206,7 @@ pub(crate) fn unverified_full_tag(frame: &[u8], end: usize) -> Option<FoundTag> 
     Some(FoundTag { tag, check: Some(u16::from_be_bytes([bytes[14], bytes[15]])), end })
 }
 
-fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
+fn short_tag_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     let bytes: &[u8; 6] = frame[..end].last_chunk()?;
     let word = u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
     let stream = u16::try_from(word >> 20).ok()?;

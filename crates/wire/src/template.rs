@@ -243,13 +243,13 @@ impl FrameTemplate {
         let tail = self.render_tag(number, size, stamp, &mut tail);
         // The order: fields, then the changes by routers, then checksums, because checksums cover both.
         self.write_fields(index, len, head);
-        self.expect_routing(frame, head);
+        self.copy_routed_fields(frame, head);
         self.write_checksums(len, tail, head);
         if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
     }
 
     /// Replaces the fields that routers change in the headers `head` by the arrived values.
-    fn expect_routing(&self, frame: &[u8], head: &mut [u8]) {
+    fn copy_routed_fields(&self, frame: &[u8], head: &mut [u8]) {
         if let Some(at) = self.hop_limit {
             // Each router writes its own address and that of the next hop.
             head[..MAC_ADDRESSES_BYTES].copy_from_slice(&frame[..MAC_ADDRESSES_BYTES]);
@@ -318,7 +318,7 @@ impl FrameTemplate {
         let good = !match check.covers {
             ChecksumCover::Header { start, end } => ones_complement_sum(&head[start..end]),
             ChecksumCover::Rest { start, trim, pseudo } => {
-                let rest = self.sum_from(start, len - trim, len, tail, head);
+                let rest = self.checksum_sum_from(start, len - trim, len, tail, head);
                 pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head))
             }
         };
@@ -333,14 +333,14 @@ impl FrameTemplate {
     }
 
     /// Sum of the bytes `start..end` of a frame of `len` bytes that begins with `head` and ends in `tail`.
-    fn sum_from(&self, start: usize, end: usize, len: usize, tail: &[u8], head: &[u8]) -> u16 {
+    fn checksum_sum_from(&self, start: usize, end: usize, len: usize, tail: &[u8], head: &[u8]) -> u16 {
         let fill = len - self.header_len - tail.len();
         // Three pieces, of which only headers and tag are summed now: the sum of any beginning of the fill is in the table.
         let covered = end - self.header_len;
         let of_fill = covered.min(fill);
         let mut total = ChecksumSum::default();
         total.add_bytes(&head[start..]);
-        total.add_folded(self.prefix_sums[of_fill], of_fill);
+        total.add_folded_sum(self.prefix_sums[of_fill], of_fill);
         total.add_bytes(&tail[..covered - of_fill]);
         total.folded_sum()
     }

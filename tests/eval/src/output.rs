@@ -73,7 +73,7 @@ impl Output {
         output.say(&format!(
             "# Evaluation: {name}\n\n{}, kernel {}, {cpus} processors, {length} run.\n",
             std::env::var("EVAL_OF").unwrap_or_else(|_| "Unknown code".to_owned()),
-            packetrig_sys::kernel::release_name()
+            packetrig_sys::kernel::kernel_release_name()
         ))?;
         Ok(output)
     }

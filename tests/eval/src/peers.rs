@@ -93,13 +93,13 @@ impl Bare {
         let index = u64::from(port.link.index);
         let code = [0xb7_u64 | 1 << 8 | index << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
         let program = BpfProgram::load_xdp("bare", &code, false)?;
-        signal::allow_nudges()?;
+        signal::enable_nudge_signal()?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), frame(size));
         let netns = NetNs::duplicate(port.netns())?;
-        let thread = netns.spawn_in("bare".to_owned(), move || {
+        let thread = netns.spawn_in_namespace("bare".to_owned(), move || {
             while !over.load(Ordering::Acquire) {
-                program.run_live(&frame, 64, u32::MAX)?;
+                program.run_on_live_frames(&frame, 64, u32::MAX)?;
             }
             Ok(())
         })?;
@@ -149,7 +149,7 @@ fn ours(lab: &Lab, size: u32, back_end: &str, varying: bool) -> Running {
 /// Starts a peer in the sender's namespace; `None` if it is not installed.
 pub fn peer(lab: &Lab, command: &mut Command) -> anyhow::Result<Option<Child>> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match lab.ports()[0].netns().run_in(|| command.spawn())? {
+    match lab.ports()[0].netns().run_in_namespace(|| command.spawn())? {
         Ok(child) => Ok(Some(child)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The content of a file is names, or is refused on one line. Names can be asked for, by filters and by groupings.
 pub fn flow_names(data: &[u8]) {
     let mut names = FlowNames::default();
-    if let Err(fault) = names.add_content(data) {
+    if let Err(fault) = names.add_file_content(data) {
         assert!(!fault.to_string().is_empty());
         return;
     }

@@ -114,7 +114,7 @@ fn device_drops_are_counted_exactly_for_every_engine() {
             return;
         }
         let rules = vec![
-            FaultRule::new(RulePositions::draw_exactly(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
+            FaultRule::new(RulePositions::draw_positions(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
             FaultRule::new(RulePositions::Within(FRAMES - 7..FRAMES), FrameFault::Drop).for_key(2),
         ];
         let Some((finished, truth)) = through(engine, rules, vec![flow("scattered", 1), flow("tail", 2)])

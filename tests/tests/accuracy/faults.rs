@@ -14,7 +14,7 @@ fn flow(name: &str, key: u16) -> Flow {
 #[test]
 fn lost_frames_are_found_with_their_bursts() {
     let rules = vec![
-        FaultRule::new(RulePositions::draw_exactly(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
+        FaultRule::new(RulePositions::draw_positions(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
         FaultRule::new(RulePositions::Within(700..733), FrameFault::Drop).for_key(2),
         FaultRule::new(RulePositions::Within(0..5), FrameFault::Drop).for_key(3),
         // The end of a stream is where nothing later shows a gap.
@@ -42,9 +42,9 @@ fn a_stream_that_never_arrives_is_lost_whole() {
 #[test]
 fn copies_are_found_and_not_taken_for_frames() {
     let rules = vec![
-        FaultRule::new(RulePositions::draw_exactly(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 })
+        FaultRule::new(RulePositions::draw_positions(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 })
             .for_key(1),
-        FaultRule::new(RulePositions::draw_exactly(3, 10, 0..FRAMES), FrameFault::Duplicate { copies: 3 })
+        FaultRule::new(RulePositions::draw_positions(3, 10, 0..FRAMES), FrameFault::Duplicate { copies: 3 })
             .for_key(2),
     ];
     let Some((report, truth)) = through(rules, vec![flow("twice", 1), flow("four times", 2)]) else { return };
@@ -56,7 +56,7 @@ fn copies_are_found_and_not_taken_for_frames() {
 fn late_frames_are_found_with_their_extent() {
     let rules = vec![
         FaultRule::new(
-            RulePositions::draw_exactly(5, 30, 0..FRAMES - 100),
+            RulePositions::draw_positions(5, 30, 0..FRAMES - 100),
             FrameFault::HoldBack { frames: 3 },
         )
         .for_key(1),
@@ -73,9 +73,9 @@ fn payload_damage_is_found_with_both_tag_forms() {
     // From the end: the tag takes 16 bytes, or 6 in the smallest TCP frame, which has no payload in front of it.
     let payload = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
     let rules = vec![
-        FaultRule::new(RulePositions::draw_exactly(6, 20, 0..FRAMES), payload.clone()).for_key(1),
+        FaultRule::new(RulePositions::draw_positions(6, 20, 0..FRAMES), payload.clone()).for_key(1),
         FaultRule::new(
-            RulePositions::draw_exactly(7, 20, 0..FRAMES),
+            RulePositions::draw_positions(7, 20, 0..FRAMES),
             FrameFault::Corrupt { from_end: 7, mask: 0x01 },
         )
         .for_key(2),
@@ -90,7 +90,7 @@ fn payload_damage_is_found_with_both_tag_forms() {
 #[test]
 fn damaged_tag_counts_frame_as_unnumbered() {
     let rules = vec![FaultRule::new(
-        RulePositions::draw_exactly(8, 12, 0..FRAMES),
+        RulePositions::draw_positions(8, 12, 0..FRAMES),
         FrameFault::Corrupt { from_end: 11, mask: 0x40 },
     )];
     let Some((report, truth)) = through(rules, vec![flow("damaged", 1)]) else { return };

@@ -45,7 +45,7 @@ fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)>
 #[test]
 fn lost_frames_are_lost_and_no_others() {
     let Some((report, truth)) =
-        through(FaultRule::new(RulePositions::draw_exactly(1, 37, 0..FRAMES), FrameFault::Drop))
+        through(FaultRule::new(RulePositions::draw_positions(1, 37, 0..FRAMES), FrameFault::Drop))
     else {
         return;
     };
@@ -56,9 +56,9 @@ fn lost_frames_are_lost_and_no_others() {
 
 #[test]
 fn replay_through_xdp_is_verified_per_frame() {
-    let dropped = FaultRule::new(RulePositions::draw_exactly(3, 41, 0..FRAMES), FrameFault::Drop);
+    let dropped = FaultRule::new(RulePositions::draw_positions(3, 41, 0..FRAMES), FrameFault::Drop);
     let damage = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
-    let damaged = FaultRule::new(RulePositions::draw_exactly(6, 20, 0..FRAMES), damage);
+    let damaged = FaultRule::new(RulePositions::draw_positions(6, 20, 0..FRAMES), damage);
     let rules = [(dropped, (41, 0)), (damaged, (0, 20))];
     let cases: Vec<_> =
         ["xdp", "af-xdp"].into_iter().flat_map(|end| rules.clone().map(|rule| (end, rule))).collect();
@@ -75,7 +75,7 @@ fn replay_through_xdp_is_verified_per_frame() {
 #[test]
 fn copies_are_found() {
     let rule =
-        FaultRule::new(RulePositions::draw_exactly(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 });
+        FaultRule::new(RulePositions::draw_positions(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 });
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).duplicates, 25);
 }
@@ -83,7 +83,7 @@ fn copies_are_found() {
 #[test]
 fn late_frames_are_found() {
     let rule = FaultRule::new(
-        RulePositions::draw_exactly(5, 30, 0..FRAMES - 100),
+        RulePositions::draw_positions(5, 30, 0..FRAMES - 100),
         FrameFault::HoldBack { frames: 3 },
     );
     let Some((report, truth)) = through(rule) else { return };
@@ -93,7 +93,7 @@ fn late_frames_are_found() {
 #[test]
 fn tag_checksum_detects_damaged_replay_payload() {
     let rule = FaultRule::new(
-        RulePositions::draw_exactly(6, 20, 0..FRAMES),
+        RulePositions::draw_positions(6, 20, 0..FRAMES),
         FrameFault::Corrupt { from_end: 20, mask: 0x10 },
     );
     let Some((report, truth)) = through(rule) else { return };

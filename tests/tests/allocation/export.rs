@@ -50,7 +50,7 @@ fn records_of_all_shapes_are_encoded_without_allocating() {
             let asked = allocations(|| {
                 for record in &records {
                     exporter.add_record(record, NOW, &mut sink);
-                    exporter.run_due(NOW, &mut sink);
+                    exporter.send_due_messages(NOW, &mut sink);
                 }
                 exporter.flush_message(NOW, &mut sink);
             });

@@ -18,7 +18,7 @@ fn impairing_allocates_nothing_after_its_first_frames() {
     let mut pass = |frames: std::ops::Range<u64>| {
         for n in frames {
             there.accept_frame(n * 1_000, &frame, &mut |_, _| left += 1);
-            there.release_due(n * 1_000, &mut |_, _| left += 1);
+            there.release_due_frames(n * 1_000, &mut |_, _| left += 1);
             there.record_lateness(DepartureLateness::default());
         }
     };

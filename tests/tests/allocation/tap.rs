@@ -39,13 +39,13 @@ impl FrameTreatment for Looking {
         self.0.frames.fetch_add(1, Ordering::Release);
     }
 
-    fn release_due(&mut self, _: u64, _: &mut dyn FnMut(&[u8], u64)) {}
+    fn release_due_frames(&mut self, _: u64, _: &mut dyn FnMut(&[u8], u64)) {}
 
-    fn next_due(&self) -> Option<u64> {
+    fn next_due_time(&self) -> Option<u64> {
         None
     }
 
-    fn release_all(&mut self, _: &mut dyn FnMut(&[u8], u64)) {}
+    fn release_all_frames(&mut self, _: &mut dyn FnMut(&[u8], u64)) {}
 
     fn record_lateness(&mut self, _: DepartureLateness) {}
 
@@ -75,7 +75,7 @@ fn process_tap_forwards_and_copies_without_allocating() {
     };
     let seen = [(); 2].map(|()| Arc::<Seen>::default());
     let looking = seen.each_ref().map(|seen| Box::new(Looking(Arc::clone(seen))) as Box<dyn FrameTreatment>);
-    let tap = RunningTap::begin_with_treatments(&spec, Some(looking)).unwrap();
+    let tap = RunningTap::begin_tap_with_treatments(&spec, Some(looking)).unwrap();
     let mut frame = vec![0x5a; 300];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let frames = vec![frame; 500];

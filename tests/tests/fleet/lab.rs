@@ -212,7 +212,7 @@ impl Fleet {
             let address = shown.split_whitespace().nth(2).expect("a link has an address").to_owned();
             let device_port = format!("port{index}");
             let arguments = ["fdb", "replace", &address, "dev", &device_port, "master", "static"];
-            let taught = bridge.run_in(|| Command::new("bridge").args(arguments).status());
+            let taught = bridge.run_in_namespace(|| Command::new("bridge").args(arguments).status());
             assert!(taught.is_ok_and(|ended| ended.is_ok_and(|status| status.success())), "{arguments:?}");
         }
     }
@@ -225,8 +225,8 @@ impl Fleet {
 
     /// Does it where the controller is.
     pub(crate) fn beside_controller<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        NetNs::open_named(&self.control.name)
-            .and_then(|netns| netns.run_in(work))
+        NetNs::open_named_namespace(&self.control.name)
+            .and_then(|netns| netns.run_in_namespace(work))
             .expect("the namespace is ours")
     }
 

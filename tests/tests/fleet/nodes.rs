@@ -113,8 +113,11 @@ fn sender_without_control_link_stops_and_reports_later() {
     assert!(after_the_cut <= allowed, "{after_the_cut} frames after the cut, {allowed} allowed");
     // Its result came, by the run itself.
     assert_eq!(report.node("s1")["reported"], true, "{}", ended.complaints);
-    let sent_in_split_starts: u64 =
-        ended.split_starts().iter().filter_map(|run| fleet.report_of(run).node("s1")["sent"].as_u64()).sum();
+    let sent_in_split_starts: u64 = ended
+        .split_starts()
+        .iter()
+        .filter_map(|run| fleet.kernel_report_from(run).node("s1")["sent"].as_u64())
+        .sum();
     let sent_by_run = report.number("tx1 to rx1", "/sent/frames");
     assert_eq!(sent_by_run + sent_in_split_starts, fleet.sent_by("s1") - before, "{}", ended.complaints);
     assert_others_whole(&ended, &["tx1 to rx1", "tx2 to rx2", "tx3 to rx3"]);

@@ -66,7 +66,7 @@ impl Run<'_> {
 
     /// Waits until it is certain that it is under way on all nodes, or until it is done. If its last start was split it has ended, and
     /// was none.
-    pub(crate) fn has_begun(&mut self) -> bool {
+    pub(crate) fn has_run_begun(&mut self) -> bool {
         // By the third second no confirmation is waited for any more: a start that was split is said before.
         let said = self.listen("it begins or ends", |said| !is_split(said) && has_three_seconds(said));
         !is_split(&said)

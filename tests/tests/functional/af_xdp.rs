@@ -139,9 +139,9 @@ fn interface_without_native_xdp_uses_generic_path() {
     let port = &lab.ports()[1];
     let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
     links.create_bridge("br0").unwrap();
-    let bridge = links.by_name("br0").unwrap().index;
+    let bridge = links.find_link_by_name("br0").unwrap().index;
     links.set_master(port.link.index, Some(bridge)).unwrap();
-    links.set_up(bridge, true).unwrap();
+    links.switch_interface(bridge, true).unwrap();
     let bridge = format!("{}/br0", port.namespace());
     for ends in [[lab.location(0), bridge.clone()], [bridge, lab.location(0)]] {
         let flow = Flow::new("f", 1).size(300).pps(5000).packets(2000);

@@ -52,7 +52,7 @@ fn limit(back_end: BackEnd, frames_per_second: u64) -> RigLimit {
         latency_floor: None,
         send_error_p99: None,
         clock_reading: Nanos::new(20),
-        kernel: kernel::release_name(),
+        kernel: kernel::kernel_release_name(),
         measured_wall_ns: 1,
     }
 }
@@ -113,7 +113,7 @@ fn calibration_result_decides_back_end() {
     assert_eq!(calibrated.code, Some(0), "{}", calibrated.stderr);
     let limits = RunCatalogue::open_or_create(store.path())
         .unwrap()
-        .limits_of_kernel(&kernel::release_name())
+        .limits_of_kernel(&kernel::kernel_release_name())
         .unwrap();
     let mut back_ends: Vec<_> = limits.iter().map(|limit| limit.back_end).collect();
     back_ends.sort_unstable();

@@ -93,7 +93,9 @@ fn kernel_pings(port: &LabPort, to: IpAddr, attempts: u32, wait: Duration) -> bo
     };
     let socket = port
         .netns()
-        .run_in(|| rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(protocol)))
+        .run_in_namespace(|| {
+            rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(protocol))
+        })
         .unwrap()
         .unwrap();
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(wait)).unwrap();

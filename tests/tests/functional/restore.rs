@@ -27,7 +27,7 @@ fn state(port: &LabPort) -> State {
     let ethtool = EthtoolCalls::open_in(port.netns()).unwrap();
     let kinds = [Offload::Gro, Offload::Gso, Offload::Tso, Offload::Lro];
     State {
-        link: NamespaceLinks::open_in(port.netns()).unwrap().by_name(INTERFACE).unwrap(),
+        link: NamespaceLinks::open_in(port.netns()).unwrap().find_link_by_name(INTERFACE).unwrap(),
         ipv6_off: read_setting(port.netns(), IPV6_OFF).unwrap(),
         offloads: kinds.map(|kind| (kind, ethtool.is_offload_on(INTERFACE, kind).ok())).to_vec(),
     }
@@ -176,18 +176,18 @@ fn doctor_fixes_named_interface_and_undoes_it() {
     let directory = tempfile::tempdir().unwrap();
     let (port, location) = (&lab.ports()[0], lab.location(0));
     let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
-    let index = links.by_name(INTERFACE).unwrap().index;
-    links.set_up(index, false).unwrap();
+    let index = links.find_link_by_name(INTERFACE).unwrap().index;
+    links.switch_interface(index, false).unwrap();
     // Without the name, an interface stays as it is.
     doctor_in(directory.path(), &["--fix"]);
-    assert!(!links.by_name(INTERFACE).unwrap().up);
+    assert!(!links.find_link_by_name(INTERFACE).unwrap().up);
     let said = doctor_in(directory.path(), &["--fix", &location]);
     assert!(said.contains(&format!("{location}: changed from down to up")), "{said}");
-    assert!(links.by_name(INTERFACE).unwrap().up);
+    assert!(links.find_link_by_name(INTERFACE).unwrap().up);
     let said = doctor_in(directory.path(), &["--fix", &location]);
     assert!(said.contains("there is nothing to fix"), "{said}");
     let said = doctor_in(directory.path(), &["--undo"]);
     assert!(said.contains(&format!("{location}: changed back to down")), "{said}");
-    assert!(!links.by_name(INTERFACE).unwrap().up);
+    assert!(!links.find_link_by_name(INTERFACE).unwrap().up);
     assert!(doctor_in(directory.path(), &["--undo"]).contains("there is nothing to undo"));
 }

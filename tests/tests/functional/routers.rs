@@ -26,7 +26,7 @@ fn routed_lab() -> Option<OwnLab> {
     }
     let mut links = NamespaceLinks::open_in(router).unwrap();
     for side in 0..2 {
-        let port = links.by_name(&format!("port{side}")).unwrap().index;
+        let port = links.find_link_by_name(&format!("port{side}")).unwrap().index;
         links.add_address(port, format!("10.0.{side}.1").parse().unwrap(), 24).unwrap();
         links.add_address(port, format!("fd00:{side}::1").parse().unwrap(), 64).unwrap();
     }
@@ -85,7 +85,7 @@ fn both_ways_lead_through_the_router() {
 fn given_mac_address_needs_no_gateway() {
     let Some(lab) = routed_lab() else { return };
     let mut links = NamespaceLinks::open_in(hosts::between(&lab).unwrap()).unwrap();
-    let mac = links.by_name("port0").unwrap().mac.unwrap();
+    let mac = links.find_link_by_name("port0").unwrap().mac.unwrap();
     let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
     assert_routed(&lab, &["--dst-mac", &mac, "--src-ip", "10.0.0.2", "--dst-ip", "10.0.1.2"], &["stream"]);
 }

@@ -19,7 +19,7 @@ use std::process::Command;
 
 /// Runs a shell's command inside a namespace. Panics with its complaint if it fails.
 fn inside(netns: &NetNs, command: &str) {
-    let output = netns.run_in(|| Command::new("sh").args(["-c", command]).output()).unwrap();
+    let output = netns.run_in_namespace(|| Command::new("sh").args(["-c", command]).output()).unwrap();
     let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }

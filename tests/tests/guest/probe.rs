@@ -77,7 +77,7 @@ fn reported_before_true(gone: &[DepartedFrame], arrived: &[(u8, u64)]) {
     let mut reports = 0;
     for (number, at) in arrived {
         let gone = &gone[usize::from(*number)];
-        let Some(reported) = DepartureStamp::find_stage(&gone.departures, DepartureStage::Driver) else {
+        let Some(reported) = DepartureStamp::stamp_of_stage(&gone.departures, DepartureStage::Driver) else {
             assert!(gone.flags.contains(&ProbeFlag::StampMissing), "{gone:?}");
             continue;
         };
@@ -165,10 +165,10 @@ fn cards() -> (NetNs, [(String, u32); 2], bool) {
     let mut found = Vec::new();
     let mut stamps = false;
     for link in links.list_links().unwrap() {
-        let driver = ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default();
+        let driver = ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default();
         if driver == "igb" || driver == "e1000e" {
             stamps = driver == "igb";
-            links.set_up(link.index, true).unwrap();
+            links.switch_interface(link.index, true).unwrap();
             found.push((link.name, link.index));
         }
     }
@@ -193,7 +193,7 @@ fn a_card_stamps_departures_or_that_is_said() {
     let mut on_wire = 0;
     let mut last = 0;
     for gone in &gone {
-        let of = |stage| DepartureStamp::find_stage(&gone.departures, stage);
+        let of = |stage| DepartureStamp::stamp_of_stage(&gone.departures, stage);
         assert!(of(DepartureStage::Driver).is_some(), "{gone:?}");
         match of(DepartureStage::Wire) {
             Some(stamp) => {

@@ -36,7 +36,7 @@ fn tagged_frames_reach_peer_and_its_vlan_device() {
     assert_eq!(report.number("tagged", "/received/frames"), FRAMES);
     assert_eq!(report.number("tagged", "/received/altered"), 0, "the tags came through");
     let mut links = NamespaceLinks::open_in(far.netns()).unwrap();
-    let device = links.by_name(DEVICE).unwrap().index;
+    let device = links.find_link_by_name(DEVICE).unwrap().index;
     assert_eq!(links.read_counters(device).unwrap().rx_frames, FRAMES, "the kernel saw the same tags");
 }
 
@@ -77,7 +77,7 @@ fn vlan_over_default_route_card_is_refused() {
     inside(port.netns(), &format!("ip link set {INTERFACE} up"));
     inside(port.netns(), &format!("ip addr add 198.18.9.1/24 dev {INTERFACE}"));
     let refusal = |name: &str| {
-        let index = NamespaceLinks::open_in(port.netns()).unwrap().by_name(name).unwrap().index;
+        let index = NamespaceLinks::open_in(port.netns()).unwrap().find_link_by_name(name).unwrap().index;
         permit_port(port.netns(), index, name, false).err().map(|error| error.to_string())
     };
     assert_eq!(refusal(DEVICE), None);

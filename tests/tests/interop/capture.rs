@@ -203,7 +203,7 @@ fn capturing_leaves_the_interface_as_it_is() {
     let Some(lab) = lab() else { return };
     let port = &lab.ports()[1];
     let look = || {
-        let link = NamespaceLinks::open_in(port.netns()).unwrap().by_name(&port.link.name).unwrap();
+        let link = NamespaceLinks::open_in(port.netns()).unwrap().find_link_by_name(&port.link.name).unwrap();
         let ethtool = EthtoolCalls::open_in(port.netns()).unwrap();
         let offloads = FRAME_CHANGING_OFFLOADS.map(|offload| ethtool.is_offload_on(&link.name, offload).ok());
         // Promiscuous mode is the exception.

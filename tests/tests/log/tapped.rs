@@ -22,7 +22,7 @@ fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<
     let _passes: Vec<_> = lab
         .ports()
         .iter()
-        .map(|port| xdp::attach_pass(port.netns(), port.link.index, &port.location()))
+        .map(|port| xdp::attach_xdp_pass_program(port.netns(), port.link.index, &port.location()))
         .filter_map(Result::ok)
         .collect();
     let (a, b, mirror) = (lab.device_location(0), lab.device_location(1), lab.device_location(2));

@@ -48,7 +48,7 @@ fn switch(lab: &Lab, cuts: &str, merges: &str) {
 
 fn python(lab: &Lab, port: usize, words: &[&str]) -> Running {
     let arguments = [&["-c", TRAFFIC], words].concat();
-    lab.ports()[port].netns().run_in(|| Running::start_program("python3", &arguments, "")).unwrap()
+    lab.ports()[port].netns().run_in_namespace(|| Running::start_program("python3", &arguments, "")).unwrap()
 }
 
 /// Sends by all sockets; returns packets and bytes of IP by port.

@@ -1,7 +1,7 @@
 //! Two nodes, each with its own data plane and one end of a cable: together they make one run.
 
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::packet::lock_name;
+use packetrig_engine::packet::interface_lock_name;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{RunPreparation, SentTotal};
 use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
@@ -148,7 +148,7 @@ fn two_planes_make_one_run_over_a_cable() {
 
 fn is_locked(lab: &Lab) -> bool {
     let port = &lab.ports()[0];
-    lock::is_held(port.netns(), &lock_name(port.link.index)).unwrap()
+    lock::is_name_held(port.netns(), &interface_lock_name(port.link.index)).unwrap()
 }
 
 /// A run that is prepared and goes no further.
@@ -166,21 +166,21 @@ fn node_keeps_ports_for_requested_time() {
     let mut planes = lent("east", captures.path());
     prepare_and_drop(&mut planes, &keeping);
     let ended = MonoTime::from_nanos(1);
-    planes.close_unused(ended);
+    planes.close_unused_ports(ended);
     assert!(is_locked(&lab), "for the next run");
     prepare_and_drop(&mut planes, &keeping);
-    planes.close_unused(ended);
-    planes.close_unused(ended + Nanos::from_millis(2_999));
+    planes.close_unused_ports(ended);
+    planes.close_unused_ports(ended + Nanos::from_millis(2_999));
     assert!(is_locked(&lab), "it may still come");
-    planes.close_unused(ended + Nanos::from_secs(3));
+    planes.close_unused_ports(ended + Nanos::from_secs(3));
     assert!(!is_locked(&lab), "it did not come in time");
     prepare_and_drop(&mut planes, &keeping);
     prepare_and_drop(&mut planes, &plain);
     assert!(!is_locked(&lab), "nobody asked for it");
     let far_too_long = RunPreparation { keep_ports_ns: Nanos::from_secs(3600), ..plain };
     prepare_and_drop(&mut planes, &far_too_long);
-    planes.close_unused(ended);
-    planes.close_unused(ended + Nanos::from_secs(10));
+    planes.close_unused_ports(ended);
+    planes.close_unused_ports(ended + Nanos::from_secs(10));
     assert!(!is_locked(&lab), "a controller cannot keep an owner's interface for long");
 }
 

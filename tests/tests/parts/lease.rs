@@ -87,7 +87,7 @@ fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outco
     // Renewed too late: what has stopped has stopped.
     gate.set_deadline(clock::boottime_ns() + 60_000 * MS);
     wait_ms(100);
-    let due = rig.plan().streams[0].timeline.due_before(MonoTime::from_nanos(deadline).since(start));
+    let due = rig.plan().streams[0].timeline.frames_due_before(MonoTime::from_nanos(deadline).since(start));
     Outcome { result: rig.finish_run("node", &[]).unwrap(), due }
 }
 
@@ -226,7 +226,7 @@ fn emulated_interfaces_send_only_under_lease() {
     };
     let sent = |port: &packetrig_testkit::lab::LabPort| {
         let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
-        let index = links.by_name(packetrig_testkit::lab::INTERFACE).unwrap().index;
+        let index = links.find_link_by_name(packetrig_testkit::lab::INTERFACE).unwrap().index;
         links.read_counters(index).unwrap().tx_frames
     };
     let count = || lab.ports().iter().map(sent).sum::<u64>();

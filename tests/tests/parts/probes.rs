@@ -24,9 +24,9 @@ use std::sync::Arc;
 fn cable() -> Option<skip::OwnLab> {
     let lab = skip::lab(Lab::cabled_pair)?;
     for (port, address) in lab.ports().iter().zip(["198.18.0.1", "198.18.0.2"]) {
-        let netns = NetNs::open_named(port.namespace()).unwrap();
+        let netns = NetNs::open_named_namespace(port.namespace()).unwrap();
         let mut links = NamespaceLinks::open_in(&netns).unwrap();
-        let index = links.by_name(INTERFACE).unwrap().index;
+        let index = links.find_link_by_name(INTERFACE).unwrap().index;
         links.add_address(index, address.parse().unwrap(), 24).unwrap();
     }
     Some(lab)

@@ -36,8 +36,8 @@ fn oracle(testbed: &Testbed, frames: usize) -> f64 {
 /// When the packets of a flood arrive behind the link, in nanoseconds since 1970.
 fn flood_arrivals(testbed: &Testbed, frames: usize) -> Vec<u64> {
     // Nobody reads it: with a socket there are no errors on the way back.
-    let _taker = testbed.host(1).run_in(|| UdpSocket::bind("198.18.2.2:9000").unwrap()).unwrap();
-    let near = testbed.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
+    let _taker = testbed.host(1).run_in_namespace(|| UdpSocket::bind("198.18.2.2:9000").unwrap()).unwrap();
+    let near = testbed.host(0).run_in_namespace(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
     let port = &testbed.lab.ports()[1];
     let mut far =
         RxRing::open_on_interface(port.netns(), port.link.index, "flood", RxOptions::default()).unwrap();
@@ -131,7 +131,7 @@ fn late_timers_give_true_capacity_or_none() {
 
 /// Echoes datagrams at the second host until it is told to end.
 fn echo(testbed: &Testbed) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let socket = testbed.host(1).run_in(|| UdpSocket::bind("198.18.2.2:7").unwrap()).unwrap();
+    let socket = testbed.host(1).run_in_namespace(|| UdpSocket::bind("198.18.2.2:7").unwrap()).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let end = is_over.clone();

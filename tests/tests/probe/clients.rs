@@ -26,7 +26,7 @@ fn a_foreign_reflector_is_understood() {
         let words = ["-i", "-S", FAR, "-o", &port_text, "--stateful-reflector", "--tlv-mode", "echo"];
         let mut command = Command::new(&tool);
         command.args(words).args(theirs).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut reflector = stations.netns(1).run_in(move || command.spawn().unwrap()).unwrap();
+        let mut reflector = stations.netns(1).run_in_namespace(move || command.spawn().unwrap()).unwrap();
         let target = format!("{FAR}:{port}");
         let asked = ["stamp", &target, "-c", "20", "-i", "100ms", "--size", "300"];
         let (finished, said) = stations.probe(&[&asked[..], auth].concat());
@@ -57,7 +57,7 @@ fn a_foreign_sender_is_answered() {
             ["--follow-up-telemetry", "--location", "--timestamp-info", "--direct-measurement", "--cos"];
         let mut command = Command::new(&tool);
         command.args(words).args(tlvs).args(["--output-format", "json"]).args(theirs);
-        let done = stations.netns(0).run_in(move || command.output().unwrap()).unwrap();
+        let done = stations.netns(0).run_in_namespace(move || command.output().unwrap()).unwrap();
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         let counts = counted(reflector);
         let context = format!("{counts} {said} {}", String::from_utf8_lossy(&done.stderr));

@@ -84,7 +84,7 @@ impl Released {
         let mut command = Command::new(program);
         command.args(words).env("PACKETRIG_RELEASE_SOCKET", self.path("release.sock"));
         command.env("PYTHONDONTWRITEBYTECODE", "1").envs(variables.iter().copied());
-        self.stations.netns(0).run_in(move || command.output().unwrap()).unwrap()
+        self.stations.netns(0).run_in_namespace(move || command.output().unwrap()).unwrap()
     }
 
     /// An unmodified program, with the library before libc.

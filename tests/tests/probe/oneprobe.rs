@@ -15,7 +15,7 @@ fn served(testbed: &mut Testbed, server: &[&str]) {
     let deadline = clock::monotonic_ns() + 20_000_000_000;
     let is_there = || TcpStream::connect((Ipv4Addr::new(198, 18, 0, 2), 8080)).is_ok();
     // From beside it: what is between the hosts carries nothing yet.
-    while !testbed.host(1).run_in(is_there).unwrap() {
+    while !testbed.host(1).run_in_namespace(is_there).unwrap() {
         assert!(clock::monotonic_ns() < deadline, "{server:?} does not listen");
         clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
     }

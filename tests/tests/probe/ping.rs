@@ -39,7 +39,8 @@ fn ping_report_has_address_of_named_target() {
     let arguments = ["probe", "ping", "localhost", "-c", "3", "-i", "50ms", "--json"];
     let allow = ["--allow", "127.0.0.0/8", "--allow", "::1/128"];
     let inside = stations.netns(0);
-    let finished = inside.run_in(|| Running::start(&[&arguments[..], &allow].concat(), "").finish()).unwrap();
+    let finished =
+        inside.run_in_namespace(|| Running::start(&[&arguments[..], &allow].concat(), "").finish()).unwrap();
     let said: Value = serde_json::from_str(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", finished.stdout, finished.stderr));
     assert_eq!((finished.code, six(counts(&said))), (Some(0), [3, 3, 0, 0, 0, 0]), "{said}");
@@ -51,8 +52,8 @@ fn ping_report_has_address_of_named_target() {
 fn ping_distinguishes_open_closed_and_echo_ports() {
     let Some(stations) = Stations::cabled() else { return };
     let far = stations.netns(1);
-    let open = far.run_in(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
-    let echo = far.run_in(|| UdpSocket::bind((FAR, 0)).unwrap()).unwrap();
+    let open = far.run_in_namespace(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
+    let echo = far.run_in_namespace(|| UdpSocket::bind((FAR, 0)).unwrap()).unwrap();
     let (open_port, echo_port) =
         (open.local_addr().unwrap().port().to_string(), echo.local_addr().unwrap().port().to_string());
     std::thread::spawn(move || {
@@ -130,7 +131,7 @@ fn one_way_delay_between_nodes_compares_clocks() {
     let Some(stations) = Stations::around(plan) else { return };
     // A device made of rings does not see to checksums that a card would have written.
     let tool = || Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).status().unwrap();
-    assert!(stations.netns(1).run_in(tool).unwrap().success());
+    assert!(stations.netns(1).run_in_namespace(tool).unwrap().success());
     let netns = stations.lab.ports()[1].namespace().to_owned();
     let address = format!("{FAR}:862");
     let mut reflector =

@@ -210,8 +210,8 @@ fn sender_warms_up_on_loopback_unless_disabled() {
     let Some(mut testbed) = Testbed::new() else { return };
     let port = &testbed.lab.ports()[0];
     let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
-    let loopback = links.by_name("lo").unwrap().index;
-    links.set_up(loopback, true).unwrap();
+    let loopback = links.find_link_by_name("lo").unwrap().index;
+    links.switch_interface(loopback, true).unwrap();
     let options = RxOptions { retire_ms: 1, ..RxOptions::default() };
     let mut ring = RxRing::open_on_interface(port.netns(), loopback, "lo", options).unwrap();
     let schedule = ["--count", "5", "--every", "50ms", "--mechanism", "spin"];

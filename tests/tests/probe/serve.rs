@@ -71,7 +71,7 @@ pub(crate) fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> Pack
     PacketToRelease::ip_packet(
         cookie,
         at_ns,
-        packet(|frame| ends(target).write_udp(port, 9, b"a probe of another", frame)),
+        packet(|frame| ends(target).write_udp_frame(port, 9, b"a probe of another", frame)),
     )
 }
 
@@ -98,7 +98,7 @@ fn released_packets_leave_on_time_with_kernel_stamps() {
     let mut client = service.client("echo", 0);
     client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
-    let echo = |n: u16| packet(|frame| ends(FAR).write_echo(77, n, b"", frame));
+    let echo = |n: u16| packet(|frame| ends(FAR).write_echo_frame(77, n, b"", frame));
     let packets = (0..10)
         .map(|n| PacketToRelease::ip_packet(n.into(), begin + u64::from(n) * 20 * MILLISECOND, echo(n)))
         .collect();
@@ -158,7 +158,7 @@ fn answers_to_others_are_nobodys_business() {
         client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
     }
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
-    let echo = |identifier| packet(|frame| ends(FAR).write_echo(identifier, 1, b"", frame));
+    let echo = |identifier| packet(|frame| ends(FAR).write_echo_frame(identifier, 1, b"", frame));
     curious.submit_packets(vec![PacketToRelease::ip_packet(1, begin, echo(5))]).unwrap();
     asking
         .submit_packets((0..5).map(|n| PacketToRelease::ip_packet(n, begin + n * 100_000, echo(6))).collect())
@@ -248,7 +248,7 @@ fn killed_in_time(service: &Service) -> (String, u64) {
         drop(dying);
         // The service holds the port of a client that it has.
         let is_free = || UdpSocket::bind((NEAR, port)).is_ok();
-        while !service.stations.netns(0).run_in(is_free).unwrap() {
+        while !service.stations.netns(0).run_in_namespace(is_free).unwrap() {
             assert!(clock::monotonic_ns() < begin + 20_000 * MILLISECOND, "{name} is not forgotten");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -266,7 +266,7 @@ fn source_port_is_reserved_in_sandbox() {
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
     let segment = |port| {
         let segment = TcpSegment { source_port: port, target_port: 9, flags: 2, ..TcpSegment::default() };
-        PacketToRelease::ip_packet(1, begin, packet(|frame| ends(FAR).write_tcp(&segment, frame)))
+        PacketToRelease::ip_packet(1, begin, packet(|frame| ends(FAR).write_tcp_frame(&segment, frame)))
     };
     for (port, packet) in [(7_000, datagram(7_000, 1, begin, FAR)), (7_001, segment(7_001))] {
         let outcome = |client: &mut ReleaseClient| {
@@ -279,7 +279,7 @@ fn source_port_is_reserved_in_sandbox() {
         let bound = service
             .stations
             .netns(0)
-            .run_in(|| (UdpSocket::bind(address).map(drop), TcpListener::bind(address).map(drop)));
+            .run_in_namespace(|| (UdpSocket::bind(address).map(drop), TcpListener::bind(address).map(drop)));
         let (udp, tcp) = bound.unwrap();
         let is_held = if port == 7_000 { udp.is_err() } else { tcp.is_err() };
         assert!(is_held, "a program beside the service cannot have port {port}: {udp:?} {tcp:?}");

@@ -62,7 +62,7 @@ fn connection_quota_leaves_slots_to_other_users() {
 }
 
 fn echo(target: &str, at_ns: u64, sequence: u16, payload: &[u8]) -> PacketToRelease {
-    let echo = packet(|frame| ends(target).write_echo(77, sequence, payload, frame));
+    let echo = packet(|frame| ends(target).write_echo_frame(77, sequence, payload, frame));
     PacketToRelease::ip_packet(sequence.into(), at_ns, echo)
 }
 
@@ -150,7 +150,7 @@ fn refusing_target_closes_per_user_then_for_all() {
     let Some(service) = start() else { return };
     let ip = |index: usize, words: &[&str]| {
         let run = || Command::new("ip").args(words).status().unwrap().success();
-        assert!(service.stations.netns(index).run_in(run).unwrap(), "{words:?}");
+        assert!(service.stations.netns(index).run_in_namespace(run).unwrap(), "{words:?}");
     };
     ip(0, &["route", "add", "198.18.5.0/24", "via", FAR, "dev", "eth0"]);
     ip(1, &["route", "add", "prohibit", "198.18.5.0/24"]);

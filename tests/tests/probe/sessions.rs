@@ -45,7 +45,7 @@ pub(crate) fn counted(mut reflector: Running) -> Value {
 
 /// Answers each datagram with the first bytes of it, as a reflector of another protocol does, until it is told to end.
 fn answer_shortly(stations: &Stations, bytes: usize) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let socket = stations.netns(1).run_in(|| UdpSocket::bind((FAR, 8622)).unwrap()).unwrap();
+    let socket = stations.netns(1).run_in_namespace(|| UdpSocket::bind((FAR, 8622)).unwrap()).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_over);
@@ -163,7 +163,7 @@ fn await_datagrams(stations: &Stations, count: u64) {
         values.split(' ').next().unwrap().parse::<u64>().unwrap()
     };
     let deadline = clock::monotonic_ns() + 20_000_000_000;
-    while stations.netns(1).run_in(read).unwrap() < count {
+    while stations.netns(1).run_in_namespace(read).unwrap() < count {
         assert!(clock::monotonic_ns() < deadline, "{count} datagrams are not read");
         clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
     }

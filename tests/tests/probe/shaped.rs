@@ -24,7 +24,7 @@ pub(crate) fn others(
     payload: usize,
     bits_per_s: f64,
 ) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let near = testbed.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
+    let near = testbed.host(0).run_in_namespace(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let end = is_over.clone();
     let packet = vec![0; payload];

@@ -34,10 +34,10 @@ impl Stations {
         for (index, ip) in [(0, NEAR), (1, FAR)] {
             let netns = stations.netns(index);
             let mut links = NamespaceLinks::open_in(&netns).unwrap();
-            let link = links.by_name("eth0").unwrap().index;
+            let link = links.find_link_by_name("eth0").unwrap().index;
             links.add_address(link, ip.parse().unwrap(), 24).unwrap();
-            let loopback = links.by_name("lo").unwrap().index;
-            links.set_up(loopback, true).unwrap();
+            let loopback = links.find_link_by_name("lo").unwrap().index;
+            links.switch_interface(loopback, true).unwrap();
         }
         // Nothing but probes and answers is to pass between them.
         stations.know(0, 1, FAR);
@@ -49,12 +49,13 @@ impl Stations {
         let mac = self.lab.ports()[other].link.mac.unwrap();
         let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
         let words = ["neigh", "replace", ip, "lladdr", &mac, "dev", "eth0", "nud", "permanent"];
-        let done = self.netns(index).run_in(|| Command::new("ip").args(words).status().unwrap()).unwrap();
+        let done =
+            self.netns(index).run_in_namespace(|| Command::new("ip").args(words).status().unwrap()).unwrap();
         assert!(done.success());
     }
 
     pub(crate) fn netns(&self, index: usize) -> NetNs {
-        NetNs::open_named(self.lab.ports()[index].namespace()).unwrap()
+        NetNs::open_named_namespace(self.lab.ports()[index].namespace()).unwrap()
     }
 
     /// `packetrig probe …` at the first station, as JSON.

@@ -38,7 +38,7 @@ impl Testbed {
 
     /// The namespace of a host.
     pub(crate) fn host(&self, index: usize) -> NetNs {
-        NetNs::open_named(self.lab.ports()[index].namespace()).unwrap()
+        NetNs::open_named_namespace(self.lab.ports()[index].namespace()).unwrap()
     }
 
     /// `tc` between the hosts.
@@ -51,7 +51,7 @@ impl Testbed {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(self.directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = self.host(index).run_in(move || command.spawn()).unwrap().unwrap();
+        let child = self.host(index).run_in_namespace(move || command.spawn()).unwrap().unwrap();
         self.children.push(child);
     }
 

@@ -3,7 +3,7 @@
 
 use packetrig_engine::packet::guard::permit_port;
 use packetrig_sys::link::NamespaceLinks;
-use packetrig_sys::netns::{NetNs, delete_named};
+use packetrig_sys::netns::{NetNs, delete_named_namespace};
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use packetrig_tests::tools::post;
@@ -20,8 +20,8 @@ impl Machines {
         }
         let names = ["one", "two"].map(|which| format!("guard-{name}-{which}-{}", std::process::id()));
         for name in &names {
-            if let Err(error) = NetNs::create_named(name) {
-                assert!(error.is_permission(), "{error}");
+            if let Err(error) = NetNs::create_named_namespace(name) {
+                assert!(error.is_permission_error(), "{error}");
                 skip::lacking(&format!("no rights for namespaces ({error})"));
                 return None;
             }
@@ -55,8 +55,8 @@ impl Machines {
 
     /// Why a port of the machine `which` is refused.
     fn refusal_on(&self, which: usize, name: &str) -> Option<String> {
-        let netns = NetNs::open_named(&self.0[which]).unwrap();
-        let index = NamespaceLinks::open_in(&netns).unwrap().by_name(name).unwrap().index;
+        let netns = NetNs::open_named_namespace(&self.0[which]).unwrap();
+        let index = NamespaceLinks::open_in(&netns).unwrap().find_link_by_name(name).unwrap().index;
         assert!(permit_port(&netns, index, name, true).is_ok(), "the user's word counts");
         permit_port(&netns, index, name, false).err().map(|error| error.to_string())
     }
@@ -64,9 +64,9 @@ impl Machines {
     /// Takes the second machine its name; it lives as long as the process.
     fn hide_second(&self) -> Held {
         let name = &self.0[1];
-        let inside = NetNs::open_named(name).unwrap();
-        let held = inside.run_in(|| Command::new("sleep").arg("60").spawn()).unwrap();
-        delete_named(name).unwrap();
+        let inside = NetNs::open_named_namespace(name).unwrap();
+        let held = inside.run_in_namespace(|| Command::new("sleep").arg("60").spawn()).unwrap();
+        delete_named_namespace(name).unwrap();
         Held(held.unwrap())
     }
 
@@ -99,7 +99,7 @@ impl Drop for Held {
 impl Drop for Machines {
     fn drop(&mut self) {
         for name in &self.0 {
-            delete_named(name).ok();
+            delete_named_namespace(name).ok();
         }
     }
 }

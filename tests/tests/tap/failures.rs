@@ -43,7 +43,7 @@ fn a_mirror_that_goes_down() {
     for way in WAYS {
         let down = |testbed: &Testbed| {
             let link = testbed.side_link(2);
-            NamespaceLinks::open_in(testbed.netns()).unwrap().set_up(link.index, false).unwrap();
+            NamespaceLinks::open_in(testbed.netns()).unwrap().switch_interface(link.index, false).unwrap();
         };
         let Some(direction) = forwarded_in_spite_of(way, 100, &down) else { continue };
         assert_eq!(missing(&direction), u64::from(FRAMES) / 3 * 2, "{way}: {direction}");
@@ -53,7 +53,8 @@ fn a_mirror_that_goes_down() {
 #[test]
 fn a_mirror_whose_cable_is_pulled() {
     for way in WAYS {
-        let Some(direction) = forwarded_in_spite_of(way, 100, &|testbed| testbed.set_up(2, false)) else {
+        let Some(direction) = forwarded_in_spite_of(way, 100, &|testbed| testbed.switch_interface(2, false))
+        else {
             continue;
         };
         let mirrored = number(&direction, "/mirrors/0/mirrored");
@@ -158,7 +159,7 @@ fn down_peer_is_named_as_drop_cause() {
         let Some(testbed) = Testbed::new(way, 2) else { continue };
         let tap = testbed.tap(way, &["--no-link-state"]);
         let link = testbed.side_link(1);
-        NamespaceLinks::open_in(testbed.netns()).unwrap().set_up(link.index, false).unwrap();
+        NamespaceLinks::open_in(testbed.netns()).unwrap().switch_interface(link.index, false).unwrap();
         testbed.send(0, &many(100, 60));
         let port = testbed.side_link(0).index;
         let mut links = NamespaceLinks::open_in(testbed.netns()).unwrap();

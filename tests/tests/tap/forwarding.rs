@@ -88,13 +88,13 @@ fn process_tap_counts_match_arrivals() {
 fn passes_link_state(way: &str) {
     let Some(testbed) = Testbed::new(way, 2) else { return };
     let tap = testbed.tap(way, &[]);
-    testbed.set_up(0, false);
+    testbed.switch_interface(0, false);
     until("the other side is taken down", || !testbed.link(1).carrier);
-    testbed.set_up(0, true);
+    testbed.switch_interface(0, true);
     until("the other side comes up again", || testbed.link(1).carrier);
-    testbed.set_up(1, false);
+    testbed.switch_interface(1, false);
     until("the first side is taken down", || !testbed.link(0).carrier);
-    testbed.set_up(1, true);
+    testbed.switch_interface(1, true);
     until("the first side comes up again", || testbed.link(0).carrier && testbed.link(1).carrier);
     let mut b = testbed.listen(1);
     testbed.send(0, &many(5, 60));
@@ -112,7 +112,7 @@ fn link_loss_is_passed_to_other_side() {
 fn without_link_state_the_other_side_stays_up() {
     let Some(testbed) = Testbed::new("packet", 2) else { return };
     let tap = testbed.tap("packet", &["--no-link-state"]);
-    testbed.set_up(0, false);
+    testbed.switch_interface(0, false);
     until("the first side has no carrier", || !testbed.side_link(0).carrier);
     // Time enough for some looks at the links.
     testbed.listen(1).hear(0);

@@ -19,7 +19,9 @@ fn exchange(testbed: &Testbed) -> usize {
         let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
         links.add_address(port.link.index, IpAddr::V4(address), 24).unwrap();
     }
-    let bind = |n: usize| ports[n].netns().run_in(|| UdpSocket::bind((ADDRESSES[n], 5000)).unwrap()).unwrap();
+    let bind = |n: usize| {
+        ports[n].netns().run_in_namespace(|| UdpSocket::bind((ADDRESSES[n], 5000)).unwrap()).unwrap()
+    };
     let datagrams = [bind(0), bind(1)];
     for (from, to) in [(0, 1), (1, 0)] {
         datagrams[to].set_read_timeout(Some(PATIENCE)).unwrap();
@@ -28,7 +30,8 @@ fn exchange(testbed: &Testbed) -> usize {
         let length = datagrams[to].recv(&mut got).unwrap();
         assert_eq!(&got[..length], b"as on a wire");
     }
-    let listener = ports[1].netns().run_in(|| TcpListener::bind((ADDRESSES[1], 5001)).unwrap()).unwrap();
+    let listener =
+        ports[1].netns().run_in_namespace(|| TcpListener::bind((ADDRESSES[1], 5001)).unwrap()).unwrap();
     let receiver = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -36,7 +39,8 @@ fn exchange(testbed: &Testbed) -> usize {
         stream.read_to_end(&mut got).unwrap();
         got.len()
     });
-    let mut sender = ports[0].netns().run_in(|| TcpStream::connect((ADDRESSES[1], 5001)).unwrap()).unwrap();
+    let mut sender =
+        ports[0].netns().run_in_namespace(|| TcpStream::connect((ADDRESSES[1], 5001)).unwrap()).unwrap();
     sender.set_write_timeout(Some(PATIENCE)).unwrap();
     sender.write_all(&vec![0x5a; STREAM]).unwrap();
     drop(sender);

@@ -78,9 +78,9 @@ fn generic_xdp_tap_forwards_with_unknown_counts() {
     let locations = [0, 1].map(|station| {
         let (name, port) = (format!("side{station}"), testbed.side_link(station));
         links.create_bridge(&name).unwrap();
-        let bridge = links.by_name(&name).unwrap();
+        let bridge = links.find_link_by_name(&name).unwrap();
         links.set_master(port.index, Some(bridge.index)).unwrap();
-        links.set_up(bridge.index, true).unwrap();
+        links.switch_interface(bridge.index, true).unwrap();
         testbed.side(station).replace(&port.name, &name)
     });
     let [a, b] = &locations;

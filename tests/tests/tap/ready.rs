@@ -38,12 +38,12 @@ fn frames_sent_after_ready_line_pass() {
 fn tap_without_carrier_is_not_ready() {
     for way in ["xdp", "packet"] {
         let Some(testbed) = Testbed::new(way, 2) else { continue };
-        testbed.set_up(1, false);
+        testbed.switch_interface(1, false);
         let mut tap = begin(&testbed, way);
         tap.await_remark("not ready");
         assert!(tap.remarks().contains(&testbed.side(1)), "{way}: {}", tap.remarks());
         assert!(!tap.remarks().contains(READY), "{way}: {}", tap.remarks());
-        testbed.set_up(1, true);
+        testbed.switch_interface(1, true);
         let mut station: Station = testbed.station(0);
         let mut ear = testbed.listen(1);
         tap.await_remark(READY);

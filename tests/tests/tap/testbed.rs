@@ -42,7 +42,7 @@ impl Testbed {
     /// Lets the far end of every cable take frames that were redirected.
     fn take_redirected(&mut self) {
         let pass = |port: &packetrig_testkit::lab::LabPort| {
-            xdp::attach_pass(port.netns(), port.link.index, &port.location()).unwrap()
+            xdp::attach_xdp_pass_program(port.netns(), port.link.index, &port.location()).unwrap()
         };
         self.passes = self.lab.ports().iter().map(pass).collect();
     }
@@ -64,18 +64,18 @@ impl Testbed {
 
     /// The interface of the tap that is the neighbour of a station.
     pub(crate) fn side_link(&self, station: usize) -> Link {
-        NamespaceLinks::open_in(self.netns()).unwrap().by_name(&format!("port{station}")).unwrap()
+        NamespaceLinks::open_in(self.netns()).unwrap().find_link_by_name(&format!("port{station}")).unwrap()
     }
 
     /// The interface of a station.
     pub(crate) fn link(&self, station: usize) -> Link {
         let port = &self.lab.ports()[station];
-        NamespaceLinks::open_in(port.netns()).unwrap().by_index(port.link.index).unwrap()
+        NamespaceLinks::open_in(port.netns()).unwrap().find_link_by_index(port.link.index).unwrap()
     }
 
-    pub(crate) fn set_up(&self, station: usize, up: bool) {
+    pub(crate) fn switch_interface(&self, station: usize, up: bool) {
         let port = &self.lab.ports()[station];
-        NamespaceLinks::open_in(port.netns()).unwrap().set_up(port.link.index, up).unwrap();
+        NamespaceLinks::open_in(port.netns()).unwrap().switch_interface(port.link.index, up).unwrap();
     }
 
     /// Starts a tap between stations 0 and 1.

@@ -19,12 +19,12 @@ const GAP_NS: u64 = 1_000_000_000;
 /// The interface goes down in the middle of a gap: the whole next burst is lost by the rig, and none of it before. A run whose next
 /// burst had arrived before the machine let the fault begin is made again.
 fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
-    let mut runs = (0..MAX_TRIES).map(|_| run_once(back_end, fault));
+    let mut runs = (0..MAX_TRIES).map(|_| run_program_once(back_end, fault));
     runs.find_map(|run| run).unwrap_or_else(|| vec!["no run was in time for its fault".to_owned()])
 }
 
 /// Differences of one run; `None` if its fault came too late.
-fn run_once(back_end: &str, fault: RigFault) -> Option<Vec<String>> {
+fn run_program_once(back_end: &str, fault: RigFault) -> Option<Vec<String>> {
     let Some(lab) = lab(back_end) else { return Some(Vec::new()) };
     let Some(judge) = Judge::start(&lab, "") else { return Some(Vec::new()) };
     let gap = json!({"choice": "nanoseconds", "nanoseconds": GAP_NS});

@@ -41,7 +41,7 @@ fn check(fault: RigFault, back_ends: &[&'static str]) {
 
 /// A run of a row. A run that the machine itself disturbed before the stall, or that was over before it, is made again.
 fn run(row: &Row, back_end: &str, flows: &[Flow], rules: &str) -> Option<Judged> {
-    let mut runs = (0..MAX_TRIES).map(|_| run_once(row, back_end, flows.to_vec(), rules));
+    let mut runs = (0..MAX_TRIES).map(|_| run_program_once(row, back_end, flows.to_vec(), rules));
     let most_before = PACKETS * flows.len() as u64 * 9 / 10;
     let is_in_time = |judged: &Judged| judged.frames_at_fault < Some(most_before);
     let is_good = |judged: &Judged| {
@@ -61,7 +61,7 @@ fn was_late_early(report: &Report) -> bool {
     })
 }
 
-fn run_once(row: &Row, back_end: &str, flows: Vec<Flow>, rules: &str) -> Option<Judged> {
+fn run_program_once(row: &Row, back_end: &str, flows: Vec<Flow>, rules: &str) -> Option<Judged> {
     let fault_after = PACKETS / 2 * flows.len() as u64;
     // Without a fault the first half is all.
     let packets = if row.fault == RigFault::None { PACKETS / 2 } else { PACKETS };

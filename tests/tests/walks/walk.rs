@@ -132,7 +132,7 @@ impl Walk {
             .stdout(out.try_clone().unwrap())
             .stderr(out)
             .process_group(0);
-        Shell(shell.spawn().unwrap()).await_end();
+        Shell(shell.spawn().unwrap()).await_meter_end();
         String::from_utf8_lossy(&std::fs::read(printed).unwrap()).into_owned()
     }
 
@@ -180,7 +180,7 @@ fn outcomes_by_line(output: &str) -> BTreeMap<usize, Outcome> {
 struct Shell(Child);
 
 impl Shell {
-    fn await_end(&mut self) {
+    fn await_meter_end(&mut self) {
         let deadline = clock::monotonic_ns() + LIMIT_NS;
         while matches!(self.0.try_wait(), Ok(None)) && clock::monotonic_ns() < deadline {
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);

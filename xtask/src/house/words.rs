@@ -54,7 +54,7 @@ impl WordCounts {
 
     pub(super) fn add_code(&mut self, file: &str, line: &str) {
         self.metaphors +=
-            names_in(line).flat_map(words_of).filter(|word| is_one_of(&METAPHOR_WORDS, word)).count();
+            defined_names_in(line).flat_map(words_of).filter(|word| is_one_of(&METAPHOR_WORDS, word)).count();
         let Some(name) = function_defined_in(line).filter(|name| !is_one_of(&CUSTOMARY_FUNCTIONS, name))
         else {
             return;
@@ -100,7 +100,7 @@ fn function_defined_in(line: &str) -> Option<&str> {
 }
 
 /// Names that a line defines: types, functions, variables, modules, fields.
-fn names_in(line: &str) -> impl Iterator<Item = &str> {
+fn defined_names_in(line: &str) -> impl Iterator<Item = &str> {
     let words: Vec<&str> = identifiers_of(line).filter(|word| *word != "mut").collect();
     let defined = words
         .windows(2)

@@ -14,7 +14,7 @@ mod judge;
 use super::MissingGuestFile;
 use anyhow::{Context, Result, bail, ensure};
 use guest::Guest;
-use judge::{NodeClockReadings, incomplete, judge};
+use judge::{NodeClockReadings, incompleteness_of_report, judge_fleet_report};
 use packetrig_sys::{clock, userns};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -31,12 +31,12 @@ const FLEET_TIMEOUT_NS: u64 = 120_000_000_000;
 const STATUS_CHECK_INTERVAL_NS: u64 = 500_000_000;
 
 /// Programs that the test needs beside a guest's parts: packetrig, and the message server.
-pub(super) struct Programs {
+pub(super) struct TestedPrograms {
     packetrig: PathBuf,
     server: PathBuf,
 }
 
-pub(super) fn programs() -> Result<Result<Programs, MissingGuestFile>> {
+pub(super) fn programs() -> Result<Result<TestedPrograms, MissingGuestFile>> {
     let own = std::env::current_exe().context("we have no path")?;
     let packetrig =
         std::env::var_os("PACKETRIG_BIN").map_or_else(|| own.with_file_name("packetrig"), PathBuf::from);
@@ -50,11 +50,11 @@ pub(super) fn programs() -> Result<Result<Programs, MissingGuestFile>> {
         return Ok(Err(MissingGuestFile::Server(why.lines().last().unwrap_or("no reason given").to_owned())));
     }
     let server = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
-    Ok(Ok(Programs { packetrig, server }))
+    Ok(Ok(TestedPrograms { packetrig, server }))
 }
 
 /// Boots, runs, compares.
-pub(super) fn run(programs: &Programs, target: &Path) -> Result<()> {
+pub(super) fn run(programs: &TestedPrograms, target: &Path) -> Result<()> {
     let place = target.join(format!("fleet-{}", std::process::id()));
     fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
     userns::enter_lab().context("no private network can be had")?;
@@ -76,7 +76,7 @@ fn ip(words: &str) -> Result<()> {
 }
 
 struct Rig<'a> {
-    programs: &'a Programs,
+    programs: &'a TestedPrograms,
     place: &'a Path,
 }
 
@@ -109,7 +109,7 @@ impl Rig<'_> {
             let before = guests.iter_mut().map(Guest::sample_clock).collect::<Result<Vec<_>>>()?;
             let report = self.run_plan(rate, frames)?;
             let after = guests.iter_mut().map(Guest::sample_clock).collect::<Result<Vec<_>>>()?;
-            if let Some(why) = incomplete(&report) {
+            if let Some(why) = incompleteness_of_report(&report) {
                 crate::report(&format!("vm-fleet: at {rate} frames/s: {why}"));
                 continue;
             }
@@ -119,7 +119,7 @@ impl Rig<'_> {
                 before,
                 after,
             };
-            return judge(&report, &looks.map(witness).collect::<Vec<_>>(), frames);
+            return judge_fleet_report(&report, &looks.map(witness).collect::<Vec<_>>(), frames);
         }
         bail!("no run was complete, not even the slowest")
     }

@@ -61,13 +61,13 @@ pub(crate) struct GuestKernel {
 }
 
 /// Looks in `cache`, then on this machine, then in the distribution's archive.
-pub(crate) fn find(cache: &Path) -> Result<Result<GuestKernel, MissingGuestFile>> {
+pub(crate) fn find_guest_kernel(cache: &Path) -> Result<Result<GuestKernel, MissingGuestFile>> {
     // The name differs from that of earlier versions, whose directory lacks modules of today.
     let unpacked = cache.join("linux-3");
     if let Some(kernel) = find_kernel_below(&unpacked).or_else(|| find_kernel_below(Path::new("/"))) {
         return Ok(Ok(kernel));
     }
-    if let Err(error) = unpack(cache, &unpacked) {
+    if let Err(error) = unpack_newest_kernel(cache, &unpacked) {
         return Ok(Err(MissingGuestFile::Kernel(format!("{error:#}"))));
     }
     let kernel =
@@ -139,7 +139,7 @@ fn dependencies(module: &[u8]) -> Option<Vec<String>> {
 }
 
 /// Downloads the distribution's newest kernel package and unpacks the needed files.
-fn unpack(cache: &Path, unpacked: &Path) -> Result<()> {
+fn unpack_newest_kernel(cache: &Path, unpacked: &Path) -> Result<()> {
     // Unpacking uses a private directory and one final rename: another process may do the same at this time.
     let place = cache.join(format!("unpack-{}", std::process::id()));
     let (download, linux) = (place.join("download"), place.join("linux"));
@@ -148,7 +148,7 @@ fn unpack(cache: &Path, unpacked: &Path) -> Result<()> {
     }
     let package = newest_package()?;
     crate::report(&format!("vm: downloading {package}; it is unpacked below {}", cache.display()));
-    let done = fetch(&package, &download).and_then(|file| extract(&file, &linux));
+    let done = download_package(&package, &download).and_then(|file| extract_package(&file, &linux));
     if done.is_ok() && !unpacked.exists() {
         std::fs::rename(&linux, unpacked).with_context(|| unpacked.display().to_string())?;
     }
@@ -156,7 +156,7 @@ fn unpack(cache: &Path, unpacked: &Path) -> Result<()> {
     done
 }
 
-fn fetch(package: &str, into: &Path) -> Result<PathBuf> {
+fn download_package(package: &str, into: &Path) -> Result<PathBuf> {
     let got = Command::new("apt-get").args(["download", "-q", package]).current_dir(into).output();
     let got = got.context("apt-get does not run: only Debian and its relatives are served")?;
     let complaint = String::from_utf8_lossy(&got.stderr);
@@ -176,7 +176,7 @@ fn newest_package() -> Result<String> {
     Ok(package.to_owned())
 }
 
-fn extract(package: &Path, into: &Path) -> Result<()> {
+fn extract_package(package: &Path, into: &Path) -> Result<()> {
     let unpacking =
         Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package).stdout(Stdio::piped()).spawn();
     let mut unpacking = unpacking.context("dpkg-deb does not run")?;

@@ -3,7 +3,7 @@
 //! Its processor is emulated (`tcg`), which works on every host, also inside another virtual machine.
 
 use super::image::GuestImage;
-use super::{Cable, GuestFiles, Request};
+use super::{CableSocket, GuestFiles, GuestRequest};
 use anyhow::{Context, Result, bail};
 use packetrig_sys::clock;
 use std::fs;
@@ -22,13 +22,14 @@ const NODE_MEMORY_MB: &str = "512";
 const GUEST_PROCESSORS: &str = "2";
 
 /// Runs a command in a new guest, with our working directory.
-pub(super) fn run(parts: &GuestFiles, target: &Path, request: &Request<'_>) -> Result<ExitCode> {
+pub(super) fn run(parts: &GuestFiles, target: &Path, request: &GuestRequest<'_>) -> Result<ExitCode> {
     let limit = request.limit;
     let place = target.join(format!("run-{}", std::process::id()));
     let out = place.join("out");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let image = place.join("initramfs");
-    write_image(parts, &image, &job_script(request.command)?).with_context(|| image.display().to_string())?;
+    write_guest_image(parts, &image, &job_script(request.command)?)
+        .with_context(|| image.display().to_string())?;
     let mut command = qemu(parts, &place, limit);
     if let Some(cable) = &request.cable {
         plug_in_cable(&mut command, cable);
@@ -48,7 +49,7 @@ pub(super) fn run(parts: &GuestFiles, target: &Path, request: &Request<'_>) -> R
     Ok(ExitCode::from(code))
 }
 
-fn write_image(parts: &GuestFiles, path: &Path, job: &str) -> Result<()> {
+fn write_guest_image(parts: &GuestFiles, path: &Path, job: &str) -> Result<()> {
     let mut image = GuestImage::new(BufWriter::new(fs::File::create(path)?));
     for directory in ["bin", "dev", "modules"] {
         image.directory(directory)?;
@@ -120,10 +121,10 @@ fn qemu(parts: &GuestFiles, place: &Path, limit: u64) -> Command {
 
 /// Two interfaces, in this order: the host, and the cable. The stream loses no bytes: a sender that is faster
 /// than the other end waits.
-fn plug_in_cable(command: &mut Command, cable: &Cable) {
+fn plug_in_cable(command: &mut Command, cable: &CableSocket) {
     let (listens, path) = match cable {
-        Cable::Listens(path) => ("on", path),
-        Cable::Connects(path) => ("off", path),
+        CableSocket::Listens(path) => ("on", path),
+        CableSocket::Connects(path) => ("off", path),
     };
     let end = format!("stream,id=cable,server={listens},addr.type=unix,addr.path={}", path.display());
     command.args(["-netdev", "user,id=host", "-device", "virtio-net-pci,netdev=host"]).args([

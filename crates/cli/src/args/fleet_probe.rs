@@ -47,7 +47,7 @@ pub(crate) struct MeshProbes {
     packetrig fleet probe stamp --from left --to any-rack=2")]
 pub(crate) struct TargetProbes {
     /// Addresses of hosts that are no nodes; with a port for STAMP if that is not 862 [default: the nodes in --to]
-    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_host)]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_probed_host)]
     pub(crate) targets: Vec<ProbedHost>,
     #[command(flatten)]
     pub(crate) probing: ProbingOptions,
@@ -58,7 +58,7 @@ pub(crate) struct TargetProbes {
     packetrig fleet probe send 192.0.2.1 --from left,right --train 2 --interval 500ms")]
 pub(crate) struct TrainProbes {
     /// Addresses of hosts that are no nodes; with a UDP port if that is not 9 [default: the nodes in --to]
-    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_host)]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_probed_host)]
     pub(crate) targets: Vec<ProbedHost>,
     /// Number of probes in a train; 2 makes a pair
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -76,7 +76,7 @@ pub(crate) struct TrainProbes {
     packetrig fleet probe capacity --from left --to right --count 100 --interval 20ms --json")]
 pub(crate) struct CapacityProbes {
     /// STAMP reflectors of hosts that are no nodes; with a port if that is not 862 [default: the nodes in --to]
-    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_host)]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_probed_host)]
     pub(crate) targets: Vec<ProbedHost>,
     /// Longest train in probes; the limits of a node's owner may shorten it
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(8..=1_000))]
@@ -116,7 +116,7 @@ pub(crate) struct ProbesOfOneMachine {
 #[derive(Clone, Debug)]
 pub(crate) struct ProbedHost(pub(crate) String);
 
-fn parse_host(text: &str) -> Result<ProbedHost, String> {
+fn parse_probed_host(text: &str) -> Result<ProbedHost, String> {
     // Names are refused: each node would resolve a name itself, so nodes could probe different hosts.
     let is_address = text.parse::<std::net::IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok();
     let error =

@@ -61,7 +61,7 @@ pub(crate) struct FlowTop {
     pub(crate) by: FlowGrouping,
     /// Rank by this quantity
     #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
-    pub(crate) order: OrderBy,
+    pub(crate) order: FlowOrderArg,
     /// Show at most this many groups
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
     pub(crate) most: usize,
@@ -89,17 +89,17 @@ pub(crate) struct CompareFlows {
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
     /// The earlier window: flows that began in it
-    #[arg(long, value_name = "FROM..TO", value_parser = parse_window, requires = "b")]
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_time_window, requires = "b")]
     pub(crate) a: Option<TimeWindow>,
     /// The later window: flows that began in it
-    #[arg(long, value_name = "FROM..TO", value_parser = parse_window, requires = "a")]
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_time_window, requires = "a")]
     pub(crate) b: Option<TimeWindow>,
     /// Group by these columns, as in `flows top`
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
     pub(crate) by: FlowGrouping,
     /// Compare by this quantity, in a second
     #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
-    pub(crate) order: SumOrder,
+    pub(crate) order: FlowSumOrder,
     /// Show only these changes, comma-separated
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) only: Vec<ChangeKindArg>,
@@ -132,7 +132,7 @@ pub(crate) struct ShowFlows {
     pub(crate) order: Option<RecordOrder>,
     /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
     /// --csv]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_column)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_shown_column)]
     pub(crate) columns: Vec<ShownColumn>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
@@ -349,7 +349,7 @@ pub(crate) struct FlowOutputFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderBy {
+pub(crate) enum FlowOrderArg {
     Bytes,
     Packets,
     Flows,
@@ -365,18 +365,18 @@ pub(crate) enum OrderBy {
 
 /// A quantity that adds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SumOrder {
+pub(crate) enum FlowSumOrder {
     Bytes,
     Packets,
     Flows,
 }
 
-impl From<SumOrder> for TopOrder {
-    fn from(order: SumOrder) -> Self {
+impl From<FlowSumOrder> for TopOrder {
+    fn from(order: FlowSumOrder) -> Self {
         match order {
-            SumOrder::Bytes => Self::Bytes,
-            SumOrder::Packets => Self::Packets,
-            SumOrder::Flows => Self::Flows,
+            FlowSumOrder::Bytes => Self::Bytes,
+            FlowSumOrder::Packets => Self::Packets,
+            FlowSumOrder::Flows => Self::Flows,
         }
     }
 }
@@ -407,7 +407,7 @@ pub(crate) struct TimeWindow {
     pub(crate) to_ns: u64,
 }
 
-fn parse_window(text: &str) -> Result<TimeWindow, String> {
+fn parse_time_window(text: &str) -> Result<TimeWindow, String> {
     let (from, to) = text.split_once("..").ok_or_else(|| {
         format!("`{text}` is not a window; write FROM..TO: 2026-11-21T13:00..2026-11-21T14:00")
     })?;
@@ -419,21 +419,21 @@ fn parse_window(text: &str) -> Result<TimeWindow, String> {
     Ok(TimeWindow { from_ns, to_ns })
 }
 
-impl From<OrderBy> for TopOrder {
-    fn from(order: OrderBy) -> Self {
+impl From<FlowOrderArg> for TopOrder {
+    fn from(order: FlowOrderArg) -> Self {
         match order {
-            OrderBy::Bytes => Self::Bytes,
-            OrderBy::Packets => Self::Packets,
-            OrderBy::Flows => Self::Flows,
-            OrderBy::Pps => Self::PacketRate,
-            OrderBy::Bps => Self::BitRate,
-            OrderBy::Bpp => Self::PacketSize,
-            OrderBy::Duration => Self::Duration,
+            FlowOrderArg::Bytes => Self::Bytes,
+            FlowOrderArg::Packets => Self::Packets,
+            FlowOrderArg::Flows => Self::Flows,
+            FlowOrderArg::Pps => Self::PacketRate,
+            FlowOrderArg::Bps => Self::BitRate,
+            FlowOrderArg::Bpp => Self::PacketSize,
+            FlowOrderArg::Duration => Self::Duration,
         }
     }
 }
 
-fn parse_column(word: &str) -> Result<ShownColumn, String> {
+fn parse_shown_column(word: &str) -> Result<ShownColumn, String> {
     let word = word.trim();
     let stored = find_column(word).map(ShownColumn::Stored);
     stored.or_else(|| find_name_column(word).map(ShownColumn::Named)).ok_or_else(|| {

@@ -27,7 +27,7 @@ pub(crate) struct ImpairArgs {
 
 impl ImpairArgs {
     /// Returns true if the flags impair at least one direction.
-    pub(crate) fn is_any(&self) -> bool {
+    pub(crate) fn impairs_anything(&self) -> bool {
         self.both.is_some() || self.there.is_some() || self.back.is_some()
     }
 }

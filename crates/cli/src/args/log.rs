@@ -112,7 +112,7 @@ pub(crate) enum WhenFullArg {
     Refuse,
 }
 
-impl From<WhenFullArg> for log::WhenFull {
+impl From<WhenFullArg> for log::FullDiskReaction {
     fn from(when: WhenFullArg) -> Self {
         match when {
             WhenFullArg::DropOldest => Self::DropOldest,

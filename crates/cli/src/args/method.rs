@@ -1,13 +1,13 @@
 //! Arguments of the test methods: the common arguments, and the arguments of each method.
 
 use super::quantities::{
-    parse_load, parse_positive, parse_positive_time, parse_time_with_unit, parse_vlan_id,
+    parse_load_rate, parse_positive, parse_positive_time, parse_time_with_unit, parse_vlan_id,
 };
 use super::{
     BackEndName, FleetPlace, HostArgs, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs,
 };
 use clap::{Args, ValueEnum};
-use packetrig_method::mlrsearch::Goal;
+use packetrig_method::mlrsearch::SearchGoal;
 use packetrig_plan::PortLocation;
 use packetrig_units::{BitRate, FrameSize, Nanos, Rate};
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub(crate) struct MethodTraffic {
     pub(crate) link: Option<BitRate>,
     /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1). The rates of a plan are a
     /// limit, too [default: the rates of the plan, or what the link carries]
-    #[arg(long, value_name = "RATE", value_parser = parse_load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) max_rate: Option<Rate>,
 }
 
@@ -201,7 +201,7 @@ impl std::str::FromStr for ThroughputBound {
             Some((size, rate)) => (Some(parse_single_size(size)?), rate),
             None => (None, text),
         };
-        Ok(Self { size, rate: parse_load(rate)? })
+        Ok(Self { size, rate: parse_load_rate(rate)? })
     }
 }
 
@@ -219,12 +219,12 @@ pub(crate) struct MlrsearchArgs {
     /// A goal: ndr, pdr, rfc2544, tst009, or `loss=0.1%,duration=1s,sum=21s,exceed=50%,width=0.5%,initial=1s`; may be
     /// given several times [default: ndr and pdr]
     #[arg(long, value_name = "GOAL")]
-    pub(crate) goal: Vec<Goal>,
+    pub(crate) goal: Vec<SearchGoal>,
     /// Lowest load of each sender [default: a thousandth of the highest]
-    #[arg(long, value_name = "RATE", value_parser = parse_load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) min_rate: Option<Rate>,
     /// Least conditional throughput that passes, for every goal
-    #[arg(long, value_name = "RATE", value_parser = parse_load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
     pub(crate) terms: MethodRunOptions,
@@ -257,7 +257,7 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0.5%")]
     pub(crate) resolution: PercentArg,
     /// Least load that passes
-    #[arg(long, value_name = "RATE", value_parser = parse_load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
     pub(crate) terms: MethodRunOptions,
@@ -275,7 +275,7 @@ pub(crate) struct ConvergenceArgs {
     pub(crate) frames: MethodFrames,
     /// Load of each sender: the outage of a stream is measured to one frame interval [default: 10kpps, or the rates of the
     /// plan]
-    #[arg(long, value_name = "RATE", value_parser = parse_load, conflicts_with = "plan")]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Shell command that causes the change
     // The argument is a shell command, so that several steps need no script file.
@@ -328,7 +328,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) frames: MethodFrames,
     /// Load of each sender [default: 1kpps, or the rates of the plan]
-    #[arg(long, value_name = "RATE", value_parser = parse_load, conflicts_with = "plan")]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive_time)]
@@ -354,7 +354,7 @@ pub(crate) struct LossShareArgs {
     #[command(flatten)]
     pub(crate) frames: MethodFrames,
     /// Loads of each sender
-    #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = parse_load)]
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = parse_load_rate)]
     pub(crate) rates: Vec<Rate>,
     /// Packets of each run
     // A million, so that a single run shows a loss of one frame in a million.

@@ -1,6 +1,6 @@
 //! `packetrig page` as typed.
 
-use super::quantities::{parse_host_name, parse_socket_address, parse_user_number};
+use super::quantities::{parse_host_name, parse_socket_address, parse_user_id};
 use super::{FleetPlace, MeasuredPlaces, StoreArgs};
 use clap::Args;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub(crate) struct PageArgs {
     pub(crate) token_file: Option<PathBuf>,
     /// Admit this local user (number) over the loopback interface without the token, like root and the
     /// server's own user
-    #[arg(long, value_name = "UID,…", value_parser = parse_user_number, value_delimiter = ',')]
+    #[arg(long, value_name = "UID,…", value_parser = parse_user_id, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Host name that clients may use, besides the server's addresses and `localhost`
     #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_host_name)]

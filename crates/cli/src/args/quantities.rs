@@ -102,7 +102,7 @@ pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
 }
 
 /// Parses a load that a link can carry.
-pub(crate) fn parse_load(text: &str) -> Result<Rate, String> {
+pub(crate) fn parse_load_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
         Rate::Share(share) if share > Share::WHOLE_LINK => {
@@ -148,7 +148,7 @@ pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
 }
 
 /// Parses the number of a user. Names would have to be looked up again after every change of the users.
-pub(crate) fn parse_user_number(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_user_id(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "this is not the number of a user; `id -u NAME` prints it".into())
 }
 
@@ -250,8 +250,8 @@ mod tests {
 
     #[test]
     fn a_load_fits_the_link() {
-        assert!(parse_load("200%").unwrap_err().contains("100%") && parse_load("0%").is_err());
-        assert!(parse_load("100%").is_ok() && parse_load("0.1pps").is_ok());
+        assert!(parse_load_rate("200%").unwrap_err().contains("100%") && parse_load_rate("0%").is_err());
+        assert!(parse_load_rate("100%").is_ok() && parse_load_rate("0.1pps").is_ok());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Arguments of `packetrig replay`.
 
-use super::quantities::parse_load;
+use super::quantities::parse_load_rate;
 use super::{ExecutionArgs, HostAddressArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
@@ -31,7 +31,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) speed: Option<PaceArg>,
     /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a number alone
     /// is frames/s
-    #[arg(long, value_name = "RATE", value_parser = parse_load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) rate: Option<Rate>,
     /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]

@@ -1,6 +1,6 @@
 //! Arguments of `packetrig run`.
 
-use super::quantities::{parse_load, parse_positive, parse_positive_time, parse_vlan_id};
+use super::quantities::{parse_load_rate, parse_positive, parse_positive_time, parse_vlan_id};
 use super::{ExecutionArgs, HostArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -53,7 +53,7 @@ pub(crate) struct QuickPlanFlags {
     pub(crate) size: Option<SizeArg>,
     /// Load of each sender, over all its streams: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1); a
     /// number alone is frames/s [default: 1kpps]
-    #[arg(long, value_name = "RATE", requires = "tx", conflicts_with = "plan", value_parser = parse_load)]
+    #[arg(long, value_name = "RATE", requires = "tx", conflicts_with = "plan", value_parser = parse_load_rate)]
     pub(crate) rate: Option<Rate>,
     /// Send for this long, such as 30s or 72h; a number alone is seconds [default: 10s]
     #[arg(long, value_name = "TIME", requires = "tx", conflicts_with = "plan", group = "length",

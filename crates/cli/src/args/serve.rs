@@ -1,6 +1,6 @@
 //! `packetrig serve` as typed.
 
-use super::quantities::{parse_host_name, parse_socket_address, parse_user_number};
+use super::quantities::{parse_host_name, parse_socket_address, parse_user_id};
 use super::{BackEndName, FleetPlace, MeasuredPlaces, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     pub(crate) view_token_file: Option<PathBuf>,
     /// Admit this local user (number) over the loopback interface without the token, like root and the
     /// server's own user
-    #[arg(long, value_name = "UID,…", value_parser = parse_user_number, value_delimiter = ',')]
+    #[arg(long, value_name = "UID,…", value_parser = parse_user_id, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Require the token from local users too, for example behind a local proxy
     // Without a token nobody could use the server, and `--allow-user` admits users without one.

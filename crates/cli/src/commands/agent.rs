@@ -68,7 +68,7 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     let permit = worker::read_permit(arguments, &home)?;
     worker::read_probe_policy(&permit)?;
     // The permit decides whether the worker enters namespaces, and so how many rights it starts with.
-    sandbox::limit_supervisor(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
+    sandbox::limit_supervisor_rights(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
     // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
     // Signals are latched only after enrolment, which tries until it succeeds: before this, a signal ends the
@@ -122,7 +122,7 @@ fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
         return Ok(());
     }
     // This is another join line of the fleet to which the node already belongs, under the same name.
-    let is_its_own = earlier.fleet == line.authority && is_called(arguments, &earlier);
+    let is_its_own = earlier.fleet == line.authority && matches_requested_name(arguments, &earlier);
     match enrol_node(arguments, home, &line, Some(&earlier)) {
         // A used-up join line of the node's own fleet does not end the membership.
         Err(Error::Enrol(error)) if is_its_own => {
@@ -136,7 +136,7 @@ fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     }
 }
 
-fn is_called(arguments: &AgentArgs, membership: &FleetMembership) -> bool {
+fn matches_requested_name(arguments: &AgentArgs, membership: &FleetMembership) -> bool {
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
 }
 

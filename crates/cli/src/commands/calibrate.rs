@@ -55,7 +55,7 @@ struct CalibrationTrial {
 }
 
 impl CalibrationTrial {
-    fn has_passed(&self) -> bool {
+    fn has_trial_passed(&self) -> bool {
         self.lost == 0 && self.unsent == 0 && self.sent > 0
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn run_calibration(
             if is_interrupted() {
                 return Ok(CommandExit::Interrupted);
             }
-            let limit = calibrator.find_limit(back_end, *size)?;
+            let limit = calibrator.find_rig_limit(back_end, *size)?;
             // Each limit is stored at once, so that an interruption loses only the unfinished one.
             catalogue.store_limit(&limit)?;
             limits.push(limit);
@@ -123,7 +123,7 @@ struct Calibrator<'a> {
 }
 
 impl Calibrator<'_> {
-    fn find_limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
+    fn find_rig_limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
         print_remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         // Latency is measured far below every limit: near it, frames wait in queues, and that is no property of the rig.
         let slow = self.run_trial(back_end, size, SLOW_FRAME_RATE)?;
@@ -139,7 +139,7 @@ impl Calibrator<'_> {
                 break;
             }
             self.run_trial(back_end, size, load)?;
-            let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
+            let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_trial_passed);
             // The search knows only shares of loss. A calibration accepts none, so any loss counts as a whole one.
             search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
@@ -157,7 +157,7 @@ impl Calibrator<'_> {
             latency_floor: stream.latency.as_ref().map(|latency| latency.min),
             send_error_p99: stream.sent.as_ref().and_then(|sent| sent.send_error).map(|error| error.p99),
             clock_reading: measure_clock_reading(),
-            kernel: kernel::release_name(),
+            kernel: kernel::kernel_release_name(),
             measured_wall_ns: clock::wall_clock_ns(),
         })
     }
@@ -275,7 +275,7 @@ fn format_trials_table(trials: &[CalibrationTrial]) -> String {
     loads.dedup();
     let rows = loads.into_iter().map(|load| {
         let same: Vec<&CalibrationTrial> = trials.iter().filter(|trial| trial.load == load).collect();
-        let failed = same.iter().filter(|trial| !trial.has_passed()).count() as u64;
+        let failed = same.iter().filter(|trial| !trial.has_trial_passed()).count() as u64;
         vec![
             load.back_end.name().to_owned(),
             format!("{} B", load.size),

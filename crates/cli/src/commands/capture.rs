@@ -116,7 +116,7 @@ fn capture_until_end<R: FrameRx>(
                 // A second is printed once: only when no frame can be added to it any more.
                 let complete =
                     counts.elapsed.as_u64().saturating_sub(CAPTURE_DELIVERY_DELAY.as_u64()) / 1_000_000_000;
-                seconds.print_until(clamp_to_usize(complete), series, output);
+                seconds.print_seconds_until(clamp_to_usize(complete), series, output);
             }
         },
     );
@@ -124,7 +124,7 @@ fn capture_until_end<R: FrameRx>(
     live.clear_line();
     let summary = summary?;
     if by_second {
-        seconds.print_until(summary.series.seconds.len(), &summary.series, output);
+        seconds.print_seconds_until(summary.series.seconds.len(), &summary.series, output);
     }
     Ok(summary)
 }
@@ -137,7 +137,7 @@ struct SecondLines {
 
 impl SecondLines {
     /// Prints the seconds that were not printed yet, up to this number of them.
-    fn print_until(&mut self, seconds: usize, series: &RateSeries, output: &mut CommandOutput) {
+    fn print_seconds_until(&mut self, seconds: usize, series: &RateSeries, output: &mut CommandOutput) {
         for second in self.printed..seconds {
             let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
             let bits = format_scaled(bytes as f64 * 8.0, "bit/s");

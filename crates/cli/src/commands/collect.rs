@@ -23,7 +23,7 @@ use packetrig_flow_store::{self, recall::RecentRecords};
 use packetrig_program::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::{Nanos, clamp_to_usize};
-use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};
+use sinks::{RecordSinks, SinkAccounts, SinkKinds, SinkStoredCounts};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,11 +42,12 @@ const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let limits = directory_limits(&arguments.keep, arguments.directory.as_deref())?;
     // This comes before the sinks: the sandbox must be active before a second thread starts, and sinks start threads.
-    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::collect_needs(arguments)?)?;
+    let opening =
+        sandbox::begin_sandbox(&arguments.user.sandbox, needs::collector_program_needs(arguments)?)?;
     // A password on the command line or in the environment would be readable by other programs: only its file is named.
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
-    let sinks = CollectSinks::open_sinks(&SinkKinds {
+    let sinks = RecordSinks::open_sinks(&SinkKinds {
         directory: arguments.directory.as_deref(),
         limits,
         is_live: arguments.files.is_empty() || !arguments.listen.is_empty(),
@@ -54,7 +55,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
         clickhouse: arguments.clickhouse.as_deref(),
         clickhouse_password_file: password_file.map(PathBuf::as_path),
     })?;
-    let mut options = collect_options(arguments)?;
+    let mut options = collector_options_from_arguments(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
         print_remark(
             "collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them",
@@ -84,7 +85,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     drop(responder);
     // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
     let (ledger, sinks) = collecting.stop_and_join()?;
-    print_result(&ledger, &sinks.close_all(), arguments, output)
+    print_result(&ledger, &sinks.close_all_sinks(), arguments, output)
 }
 
 /// Reads the flows of meter groups that the directory has: records that meters send again after a restart must not be stored twice.
@@ -120,7 +121,7 @@ fn recall_flows(
 }
 
 /// Waits for the end of the collector and shows its progress.
-fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
+fn wait_for_end(collecting: &RunningCollector<RecordSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
     let reading = collecting.ledger_reader();
     let mut live = LiveProgressLine::new(!arguments.quiet);
     let mut last = None;
@@ -132,10 +133,10 @@ fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAcco
     {
         std::thread::sleep(SIGNAL_POLL_INTERVAL);
         // `--quiet` does not hide this warning: the records of a refused exporter are lost.
-        refusals.remark_refusals(&reading);
+        refusals.remark_handshake_refusals(&reading);
         if live.is_due(reading.elapsed_time()) {
             let ledger = reading.read_ledger();
-            live.show_line(
+            live.show_progress_line(
                 Nanos::new(ledger.elapsed_ns),
                 show::progress_line(&ledger, last.as_ref(), &accounts.read_counts()),
             );
@@ -154,7 +155,7 @@ struct ReportedRefusals {
 
 impl ReportedRefusals {
     /// Reports why connections are refused, at most once in `REFUSAL_REPORT_INTERVAL_NS`: a refused exporter tries again and again.
-    fn remark_refusals(&mut self, reading: &LedgerReader) {
+    fn remark_handshake_refusals(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
         // 0 means that no refusal was reported yet: the first refusal is reported at once.
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSAL_REPORT_INTERVAL_NS {
@@ -174,12 +175,12 @@ impl ReportedRefusals {
 /// Prints the result and returns the exit code.
 fn print_result(
     ledger: &CollectLedger,
-    stored: &[StoredCounts],
+    stored: &[SinkStoredCounts],
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     if arguments.json {
-        output.write_json(&show::collect_report(ledger, stored))?;
+        output.write_json(&show::collector_report(ledger, stored))?;
     } else {
         output.write_text(show::report_tables(ledger, stored));
     }
@@ -188,10 +189,10 @@ fn print_result(
     }
     // The exit code tells the reason that the operator must act on first: a failure, then damage, then lost data.
     let has_failed =
-        ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);
+        ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(SinkStoredCounts::has_failed);
     let is_whole = counters::missing_data(ledger, stored).is_empty()
         && counters::find_imbalances(ledger, stored).is_empty();
-    Ok(collect_exit(ledger, CollectorOutcome { has_failed, is_whole, has_signal: is_interrupted() }))
+    Ok(collector_exit(ledger, CollectorOutcome { has_failed, is_whole, has_signal: is_interrupted() }))
 }
 
 fn serve_metrics(
@@ -220,7 +221,7 @@ struct CollectorOutcome {
 }
 
 /// Exit code; not zero if anything is missing. A signal is the regular end of listening, but an interruption of reading files.
-fn collect_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
+fn collector_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
     if end.has_failed {
         return CommandExit::World;
     }
@@ -250,7 +251,7 @@ fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
     )
 }
 
-fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
+fn collector_options_from_arguments(arguments: &Arguments) -> Result<CollectOptions, Error> {
     let local = ListenAddress {
         transport: MessageTransport::Udp,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, IPFIX_PORT)),
@@ -298,7 +299,7 @@ fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
         relays: arguments.relay.clone(),
         ..CollectOptions::default()
     };
-    options.set_memory(clamp_to_usize(arguments.memory.0));
+    options.set_memory_bytes(clamp_to_usize(arguments.memory.0));
     Ok(options)
 }
 
@@ -331,16 +332,16 @@ mod tests {
         let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
         let end = CollectorOutcome { has_failed: false, is_whole: true, has_signal: false };
         let by_signal = CollectorOutcome { has_signal: true, ..end };
-        assert_eq!(collect_exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
-        assert_eq!(collect_exit(&cut, by_signal), CommandExit::Usage);
-        assert_eq!(collect_exit(&stopped, by_signal), CommandExit::Interrupted);
-        assert_eq!(collect_exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
+        assert_eq!(collector_exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
+        assert_eq!(collector_exit(&cut, by_signal), CommandExit::Usage);
+        assert_eq!(collector_exit(&stopped, by_signal), CommandExit::Interrupted);
+        assert_eq!(collector_exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
         assert_eq!(
-            collect_exit(&whole, CollectorOutcome { has_failed: true, ..by_signal }),
+            collector_exit(&whole, CollectorOutcome { has_failed: true, ..by_signal }),
             CommandExit::World
         );
         assert_eq!(
-            collect_exit(&whole, CollectorOutcome { is_whole: false, ..by_signal }),
+            collector_exit(&whole, CollectorOutcome { is_whole: false, ..by_signal }),
             CommandExit::Inconclusive
         );
         assert!(show::report_tables(&stopped, &[]).contains("a.ipfix: not read to its end"));

@@ -36,7 +36,7 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
     // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
     let entered = userns::enter_lab()?;
     let document = demo_document(arguments.time);
-    let middle = lab_middle(arguments, faults, &document);
+    let middle = demo_port_connection(arguments, faults, &document);
     announce_demo(arguments, entered);
     let mut lab = Lab::build_named("", &DEMO_PORT_NAMES, middle)?;
     // A veth receives redirected frames only while its peer has an XDP program or GRO.
@@ -89,7 +89,7 @@ fn decimal_seconds(time: Nanos) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-fn lab_middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> PortConnection {
+fn demo_port_connection(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> PortConnection {
     match arguments.device {
         DemoDevice::Bridge => PortConnection::Bridge,
         DemoDevice::Reference => {
@@ -127,12 +127,12 @@ fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
         .map(|((count, fault), salt)| {
             // Each kind of fault has its own seed. With the same seed, all kinds would hit the same frames.
             let select =
-                RulePositions::draw_exactly(seed.wrapping_add(salt), u64::from(count), among.clone());
-            FaultRule::new(select, fault).on_port(0)
+                RulePositions::draw_positions(seed.wrapping_add(salt), u64::from(count), among.clone());
+            FaultRule::new(select, fault).for_port(0)
         })
         .collect();
     if faults.delay > Nanos::ZERO {
-        rules.push(FaultRule::new(RulePositions::All, FrameFault::Delay(faults.delay)).on_port(0));
+        rules.push(FaultRule::new(RulePositions::All, FrameFault::Delay(faults.delay)).for_port(0));
     }
     FaultPlan { seed, rules, ..FaultPlan::without_faults() }
 }
@@ -185,7 +185,7 @@ mod tests {
         let faults: FaultShares = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {
-            let mut course = plan.course_of_key(0, 0);
+            let mut course = plan.fault_rules_of_key(0, 0);
             (0..100_000).filter(|_| course.next_faults(&plan).any(wanted)).count()
         };
         assert_eq!(planned(&|fault| *fault == FrameFault::Drop), 10);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::HoldBack { .. })), 3);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Corrupt { .. })), 2);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Delay(_))), 100_000);
-        assert_eq!(plan.course_of_key(1, 0).next_faults(&plan).count(), 0, "the way back is faultless");
+        assert_eq!(plan.fault_rules_of_key(1, 0).next_faults(&plan).count(), 0, "the way back is faultless");
     }
 
     #[test]

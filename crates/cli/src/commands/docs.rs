@@ -16,7 +16,7 @@ pub(crate) fn show_docs(arguments: &Arguments, output: &mut CommandOutput) -> Re
     } else if let Some(words) = &arguments.search {
         find_matching_lines(&pages, words)?
     } else if let Some(name) = &arguments.page {
-        find_page(&pages, name)?.text.to_owned()
+        find_book_page(&pages, name)?.text.to_owned()
     } else {
         table_of_contents(&pages)
     };
@@ -47,7 +47,7 @@ fn join_book_pages(pages: &[BookPage]) -> String {
     })
 }
 
-fn find_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage, Error> {
+fn find_book_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage, Error> {
     if let Some(page) = pages.iter().find(|page| page.name == name) {
         return Ok(page);
     }
@@ -69,7 +69,7 @@ fn find_matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error>
     let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
     for page in pages {
-        for (number, line) in page.text.lines().enumerate().filter(|(_, line)| has_words(line, &words)) {
+        for (number, line) in page.text.lines().enumerate().filter(|(_, line)| contains_words(line, &words)) {
             text.extend([format!("{}:{}: {}\n", page.name, number + 1, line.trim())]);
         }
     }
@@ -79,7 +79,7 @@ fn find_matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error>
     Ok(text)
 }
 
-fn has_words(line: &str, words: &[String]) -> bool {
+fn contains_words(line: &str, words: &[String]) -> bool {
     let line = line.to_lowercase();
     words.iter().all(|word| line.contains(word.as_str()))
 }
@@ -91,8 +91,9 @@ mod tests {
     #[test]
     fn page_is_found_by_name_or_by_its_beginning() {
         let pages = book::read_pages();
-        let found =
-            |name: &str| find_page(&pages, name).map(|page| page.name).map_err(|error| error.to_string());
+        let found = |name: &str| {
+            find_book_page(&pages, name).map(|page| page.name).map_err(|error| error.to_string())
+        };
         assert_eq!(found("probe"), Ok("probe"));
         assert_eq!(found("getting"), Ok("getting-started"));
         assert!(found("probe-").unwrap_err().contains("probe-ping, probe-stamp"));

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{
-    DoctorFinding, FindingLevel, FindingSubject, judge_all, judge_engine, judge_unrestored,
-    judge_unrestored_loopback, suggest_bringing_up,
+    DoctorFinding, FindingLevel, FindingSubject, judge_engine, judge_machine_and_interfaces,
+    judge_unrestored, judge_unrestored_loopback, suggest_bringing_up,
 };
 use packetrig_engine::packet::guard::{self, GuardRefusal};
 use packetrig_engine::packet::saved_settings::find_unrestored;
@@ -126,7 +126,8 @@ fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Erro
     let mut changes = machine.hindering_settings.clone();
     // Without names, all interfaces are examined, and none is changed: a user may have taken one down on purpose.
     for (namespace, names) in wanted.iter().filter(|(_, names)| !names.is_empty()) {
-        let refused = find_refused(&NetNs::open_or_current(namespace.as_deref())?)?;
+        let refused =
+            find_refused_interfaces(&NetNs::open_named_or_current_namespace(namespace.as_deref())?)?;
         let examined = examine_namespace(namespace.as_deref(), names, &machine)?;
         changes.extend(examined.iter().filter_map(|examined| {
             let refusal = refused.get(&examined.facts.link.index);
@@ -136,14 +137,14 @@ fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Erro
     Ok(changes)
 }
 
-fn find_refused(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
+fn find_refused_interfaces(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     Ok(guard::find_refusals(netns).map_err(packetrig_engine::Error::from)?)
 }
 
 fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     let machine = facts::read_machine_facts();
     // The list of interfaces is empty, so that only findings about the machine itself are left.
-    let mut findings = judge_all(&machine, &[], &BTreeMap::new());
+    let mut findings = judge_machine_and_interfaces(&machine, &[], &BTreeMap::new());
     // Engines belong to the machine and to no interface.
     findings.extend(ENGINE_ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
     let mut interfaces: Vec<ExaminedInterface> = Vec::new();
@@ -166,7 +167,7 @@ fn examine_namespace(
     names: &[String],
     machine: &MachineFacts,
 ) -> Result<Vec<ExaminedInterface>, Error> {
-    let netns = NetNs::open_or_current(namespace)?;
+    let netns = NetNs::open_named_or_current_namespace(namespace)?;
     let interfaces = facts::read_interface_facts(&netns)?;
     let present: BTreeSet<&str> = interfaces.iter().map(|interface| interface.link.name.as_str()).collect();
     if let Some(name) = names.iter().find(|name| !present.contains(name.as_str())) {
@@ -174,7 +175,7 @@ fn examine_namespace(
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
-    let findings = judge_all(machine, &interfaces, &find_refused(&netns)?);
+    let findings = judge_machine_and_interfaces(machine, &interfaces, &find_refused_interfaces(&netns)?);
     let chosen = interfaces.into_iter().filter(|interface| {
         // The loopback interface is of no use to a rig, so it is shown only if it is named.
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
@@ -199,7 +200,7 @@ fn render_examination(examination: &MachineExamination, style: TextStyle) -> Str
     for interface in &examination.interfaces {
         text.extend(["\n", &style.bold(&interface.location), "\n"]);
         text.extend(
-            interface_facts(&interface.facts).iter().map(|(name, value)| format_fact_line(name, value)),
+            interface_fact_lines(&interface.facts).iter().map(|(name, value)| format_fact_line(name, value)),
         );
         text.extend(interface.findings.iter().map(|finding| format_finding_line(finding, style)));
     }
@@ -225,7 +226,7 @@ fn describe_rights(machine: &MachineFacts) -> String {
 }
 
 /// Lists the facts of an interface, the most important first. Unknown facts are left out.
-fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
+fn interface_fact_lines(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     let link = &interface.link;
     let state = match (link.up, link.carrier) {
         (true, true) => "up",
@@ -249,7 +250,7 @@ fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     }
     facts.push((
         "offloads on",
-        join_or_none(interface.offloads.iter().map(|offload| offload.name().to_owned())),
+        join_names_or_none(interface.offloads.iter().map(|offload| offload.name().to_owned())),
     ));
     if let Some(xdp) = interface.xdp {
         let abilities = [
@@ -271,7 +272,7 @@ fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
         facts.push(("time stamps", describe_abilities(&abilities, "none")));
     }
     if !interface.addresses.is_empty() {
-        facts.push(("addresses", join_or_none(interface.addresses.iter().map(ToString::to_string))));
+        facts.push(("addresses", join_names_or_none(interface.addresses.iter().map(ToString::to_string))));
     }
     if interface.default_route {
         facts.push(("routing", "the default route leaves here".into()));
@@ -285,7 +286,7 @@ fn describe_abilities(abilities: &[(bool, &str)], none: &str) -> String {
     if present.is_empty() { none.to_owned() } else { present.join(", ") }
 }
 
-fn join_or_none(names: impl Iterator<Item = String>) -> String {
+fn join_names_or_none(names: impl Iterator<Item = String>) -> String {
     match names.collect::<Vec<_>>().join(" ") {
         none if none.is_empty() => "none".into(),
         names => names,

@@ -47,7 +47,7 @@ pub(crate) fn execute_request(
                 "run: a port of the plan is not on this machine, so this is a run of the fleet in {directory}"
             ));
         }
-        refuse_engine(request)?;
+        refuse_engine_request(request)?;
         return on_fleet::execute_on_fleet(request, &place, output);
     }
     let plan = plan::read_plan(&request.document)?;
@@ -55,17 +55,17 @@ pub(crate) fn execute_request(
     warn_if_nothing_is_measured(request, &plan);
     // The store is opened before the run, because a run whose result cannot be stored is useless.
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
+    let limits = catalogue.limits_of_kernel(&kernel::kernel_release_name())?;
     let mut options = run_options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
     let opener = page_opener(request)?;
     // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
     signal::latch_end_signals()?;
-    let shown = ShownRun::begin(request, &plan)?;
+    let shown = RunDisplay::begin(request, &plan)?;
     // The draft reserves space for the report, so that a disk that fills up during the run cannot cost the result.
     let mut draft =
         catalogue.begin_run(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
-    draft.set_page(request.page.page_choice());
+    draft.set_page_choice(request.page.page_choice());
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
     let captures = options.capture_dir.clone().unwrap_or_default();
     let plane = EnginePlane::default().with_engine(request.engine.clone());
@@ -86,7 +86,7 @@ pub(crate) fn execute_request(
 }
 
 /// A node of a fleet starts no program that a message names, and no engine stops by itself when its lease ends.
-fn refuse_engine(request: &ExecutionRequest) -> Result<(), Error> {
+fn refuse_engine_request(request: &ExecutionRequest) -> Result<(), Error> {
     let Some(engine) = &request.engine else { return Ok(()) };
     Err(Error::Usage(format!(
         "--engine {} cannot be used on a fleet: engines keep sending when their node loses the controller; run the plan on \
@@ -130,7 +130,7 @@ pub(crate) fn find_fleet(
     // A plan that cannot be read counts as one for this machine: its problems are shown when it is read for the run.
     let read =
         Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() });
-    let namespaces = netns::list_named();
+    let namespaces = netns::list_named_namespaces();
     // The run belongs to the fleet only if this machine lacks one of its locations: an existing fleet must
     // not take over a local plan.
     let needs_fleet =
@@ -140,7 +140,7 @@ pub(crate) fn find_fleet(
 
 /// Refuses `left/eth1` if there is no such namespace. The error also names the fleet, for users that meant a node.
 fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), Error> {
-    let known = netns::list_named();
+    let known = netns::list_named_namespaces();
     let mut namespaces = plan.ports.iter().filter_map(|port| port.location.namespace.as_ref());
     let Some(unknown) = namespaces.find(|namespace| !known.contains(namespace)) else { return Ok(()) };
     let fleet = fleet_place::FleetPlace::from_arguments(arguments)?;
@@ -229,7 +229,7 @@ fn page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> 
 fn copy_files_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result<(), Error> {
     private_files::create_directories(out)
         .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
-    Ok(files::write_run(out, report, &request.document.text, request.page.page_choice())?)
+    Ok(files::write_run_files(out, report, &request.document.text, request.page.page_choice())?)
 }
 
 /// Opens the catalogue in this directory, or the default one.
@@ -268,13 +268,13 @@ fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Res
 }
 
 /// A run in progress, as people see it: the progress line or the screen of this terminal, and viewers elsewhere.
-struct ShownRun {
+struct RunDisplay {
     progress: RunProgressLine,
     viewer: RunViewer,
     screen: Option<ScreenThread>,
 }
 
-impl ShownRun {
+impl RunDisplay {
     fn begin(request: &ExecutionRequest, plan: &Plan) -> Result<Self, Error> {
         let has_screen = request.progress == ProgressDisplay::Screen;
         if has_screen {
@@ -313,9 +313,9 @@ fn run_with_progress(
     executor: &mut dyn RunExecutor,
     request: &ExecutionRequest,
     options: RunOptions,
-    mut shown: ShownRun,
+    mut shown: RunDisplay,
 ) -> Result<FinishedRun, Error> {
-    let ran = packetrig_fleet_io::run_to_end(
+    let ran = packetrig_fleet_io::run_document_to_end(
         executor,
         &request.document.text,
         options,
@@ -359,15 +359,15 @@ fn verdict_exit(report: &RunReport) -> CommandExit {
 }
 
 /// Returns true if the state gets a line. Three states wait for the start time, which is one line; the end is in the result.
-fn has_line(state: RunState) -> bool {
+fn is_state_printed(state: RunState) -> bool {
     !state.is_final() && !matches!(state, RunState::Armed | RunState::Committed)
 }
 
 fn show_event(progress: &mut RunProgressLine, event: &RunEvent) {
     match &event.kind {
-        RunEventKind::StateChanged(state) if !has_line(*state) => {}
-        RunEventKind::StateChanged(state) => progress.show_state(state.activity()),
-        RunEventKind::StartSet { at } => progress.set_start(*at),
+        RunEventKind::StateChanged(state) if !is_state_printed(*state) => {}
+        RunEventKind::StateChanged(state) => progress.show_run_state(state.activity()),
+        RunEventKind::StartSet { at } => progress.set_start_time(*at),
         RunEventKind::Counters { node, sample } => progress.show_counters(&node.0, event.at, sample),
         RunEventKind::Finding(text) => progress.print_line(text),
         RunEventKind::Ports { node, ports } => {

@@ -42,7 +42,7 @@ pub(crate) fn run_fleet_command(
         FleetCommand::Remove(arguments) => remove_node(arguments, output),
         FleetCommand::Probe(arguments) => probe::run_fleet_probe(arguments, output),
         FleetCommand::Fetch(arguments) => fetch::fetch_captures(arguments, output),
-        FleetCommand::Collect(arguments) => collect::collect_unfinished(arguments, output),
+        FleetCommand::Collect(arguments) => collect::collect_unfinished_runs(arguments, output),
     }
 }
 

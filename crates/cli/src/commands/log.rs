@@ -66,7 +66,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let first_file = keeper.last_file() + 1;
     // The numbers are read before the keeper moves into the recorder: the result says where this process began.
     let first_frame = keeper.next_frame();
-    let outcome = job.open_and_listen(keeper, directory)?;
+    let outcome = job.open_interfaces_and_log(keeper, directory)?;
     if arguments.json {
         let mut value = build_outcome_json(&outcome);
         value["first_file"] = first_file.into();
@@ -99,7 +99,7 @@ struct LogJob<'a> {
 }
 
 impl LogJob<'_> {
-    fn open_and_listen(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
+    fn open_interfaces_and_log(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
         let program = if self.expression.trim().is_empty() {
             None
         } else {
@@ -117,19 +117,19 @@ impl LogJob<'_> {
                 };
                 let tap = PacketTap::open_interface(self.interface, options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
-                self.log_until_end(open, keeper, directory)
+                self.log_packets_until_end(open, keeper, directory)
             }
             ReceiverArg::Xdp => {
                 // Uncut, as above: the trailer of a tap is the end of its frame.
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
                 let tap = XdpTap::open_interface(self.interface, &options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
-                self.log_until_end(open, keeper, directory)
+                self.log_packets_until_end(open, keeper, directory)
             }
         }
     }
 
-    fn log_until_end<R: FrameRx>(
+    fn log_packets_until_end<R: FrameRx>(
         &self,
         open: OpenReceiver<R>,
         keeper: LogKeeper,

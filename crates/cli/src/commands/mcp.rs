@@ -27,7 +27,7 @@ pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Erro
     let mut input = io::stdin().lock();
     // A client of this protocol ends its server by closing the input.
     while let Some(line) = read_message(&mut input)? {
-        if let Some(answer) = answer_line(&line, &|call| make_call(&client, call)) {
+        if let Some(answer) = answer_line(&line, &|call| run_tool_call(&client, call)) {
             write_message(&answer)?;
         }
     }
@@ -53,7 +53,7 @@ fn write_message(message: &Value) -> Result<(), Error> {
 }
 
 /// Makes a call, and returns its answer or the reason for the failure.
-fn make_call(client: &ApiClient, call: &ToolCall) -> Result<Value, String> {
+fn run_tool_call(client: &ApiClient, call: &ToolCall) -> Result<Value, String> {
     match call {
         ToolCall::Get(path) => client.get(path),
         ToolCall::Post(path, body) => client.post(path, body),

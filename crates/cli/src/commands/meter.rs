@@ -38,7 +38,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     // This comes before anything is created: the outputs read the limits again.
     directory_limits(&arguments.keep, arguments.directory.as_deref())?;
     signal::latch_end_signals()?;
-    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_needs(arguments)?)?
+    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_program_needs(arguments)?)?
         .suppress_report_if(arguments.quiet);
     let accounts = MeterAccounts::new();
     // This comes before the meter, so that an output that cannot be opened is reported before anything is metered.
@@ -50,19 +50,19 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
         Ok(started) => started,
         Err(error) => {
             // The outputs have threads already, which wait for workers that will never come.
-            outputs.abandon_all(&accounts);
+            outputs.abandon_outputs(&accounts);
             return Err(error);
         }
     };
-    remark_start(arguments, &options.input, metrics.as_ref());
+    remark_meter_start(arguments, &options.input, metrics.as_ref());
     opening.drop_rights()?;
     show_until_end(arguments, &meter, &accounts, output);
     // The order matters: workers hand over their last records, then outputs send them, and only then the
     // ledger is final.
     meter.stop_sources();
-    await_end(&accounts, || meter.has_ended());
+    await_meter_end(&accounts, || meter.has_ended());
     let metered = meter.join_workers();
-    await_end(&accounts, || outputs.has_ended());
+    await_meter_end(&accounts, || outputs.has_ended());
     let failures = outputs.join_threads();
     let report = accounts.build_report(true);
     drop(metrics);
@@ -95,7 +95,7 @@ fn serve_metrics(
     })?))
 }
 
-fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
+fn remark_meter_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
     warn_of_interfaces_down(input);
     if arguments.quiet {
         return;
@@ -148,14 +148,17 @@ fn show_until_end(
         if !arguments.quiet {
             // This is checked in each pass and not once a second: an operator waits for the moment when the
             // active meter changes.
-            said.remark_changes(accounts);
+            said.remark_group_changes(accounts);
         }
         if now_ns >= show_ns {
             // The next time follows the schedule and not `now_ns`: a late line does not delay later lines.
             show_ns += PROGRESS_LINE_INTERVAL_NS;
             let report = accounts.build_report(false);
             troubles.report_new_output_failures(&report);
-            live.show_line(Nanos::new(report.elapsed_ns), show::progress_line(&report, last.as_ref()));
+            live.show_progress_line(
+                Nanos::new(report.elapsed_ns),
+                show::progress_line(&report, last.as_ref()),
+            );
             if let Some(screen) = &mut screen {
                 output.write_text(screen.draw_screen(meter, &report));
             }
@@ -194,7 +197,7 @@ struct ReportedGroupState {
 
 impl ReportedGroupState {
     /// Reports changes since the last call.
-    fn remark_changes(&mut self, accounts: &MeterAccounts) {
+    fn remark_group_changes(&mut self, accounts: &MeterAccounts) {
         let Some(group) = accounts.group_report() else { return };
         if !self.has_begun {
             print_remark(format_args!(
@@ -232,7 +235,7 @@ fn not_ready_text(group: &GroupReport) -> String {
 
 /// Waits until the workers have handed over their records, or until the outputs have sent them. After a
 /// signal the user wants the program to end, so a blocked output is given up sooner.
-fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
+fn await_meter_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     while !has_ended() {
         if is_interrupted() {
             // This is repeated in each pass: an output may begin to wait after the first call.

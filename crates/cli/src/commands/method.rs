@@ -26,7 +26,7 @@ use crate::page_opener::PageOpener;
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet_io::{EnginePlane, LocalExecutor};
-use packetrig_method::journal::{self, JournalEntry};
+use packetrig_method::journal::{self, MethodJournalEntry};
 use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
@@ -34,7 +34,7 @@ use packetrig_store::files::{PAGE, PageChoice};
 use packetrig_store::methods::{JOURNAL_FILE_NAME, MethodDraft, MethodOutcome, NewMethod, RESULT_FILE_NAME};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
-use rig_doubt::RigDoubt;
+use rig_doubt::RigDoubtCounter;
 use serde::{Deserialize, Serialize};
 pub(crate) use served::{MethodRunner, ServedTestTerms};
 use show::{MethodResultFormat, StoredTest};
@@ -43,7 +43,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use traffic::DeviceTraffic;
 use trial_runner::{TrialExecutor, TrialRunner};
-use watch::{NextTrial, TerminalWatcher, TestWatcher};
+use watch::{TerminalWatcher, TestWatcher, TrialToBegin};
 
 /// Version of the journal's first line and of `result.json`.
 const SCHEMA_VERSION: u32 = 1;
@@ -164,11 +164,11 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         // The program is searched before the first trial: a missing program must not be noticed after hours.
         opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
     };
-    finish_and_print(RunningTest { session, head, draft, catalogue }, store, &usage, output)
+    finish_test_and_print_result(RunningTest { session, head, draft, catalogue }, store, &usage, output)
 }
 
 /// Runs a test to its end and prints its result. The first Ctrl-C stops it properly; a second one kills the process.
-fn finish_and_print(
+fn finish_test_and_print_result(
     test: RunningTest,
     store: Option<&Path>,
     usage: &ResultUse<'_>,
@@ -182,7 +182,7 @@ fn finish_and_print(
     let mut watcher = TerminalWatcher {
         quiet,
         viewer,
-        doubt: RigDoubt::default(),
+        doubt: RigDoubtCounter::default(),
         late_remarks: Vec::new(),
         has_screen: screen.is_some(),
     };
@@ -232,7 +232,7 @@ impl RunningTest {
         watcher: &mut dyn TestWatcher,
     ) -> Result<TestEnd, Error> {
         let mut runner = self.open_trial_runner(store)?;
-        if let Err(error) = self.make_trials(&mut runner, watcher) {
+        if let Err(error) = self.run_all_trials(&mut runner, watcher) {
             self.report_unfinished(watcher);
             // If the trials failed, their error is returned: an error from closing the draft would hide the cause.
             drop(self.draft.end_without_result(&self.catalogue));
@@ -250,7 +250,7 @@ impl RunningTest {
     fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
         // An empty journal is no loss: a new test takes as long as a resumed one.
         if self.draft.trials() > 0 {
-            watcher.leave_unfinished(&self.head.id);
+            watcher.report_unfinished_test(&self.head.id);
         }
     }
 
@@ -270,7 +270,7 @@ impl RunningTest {
                 // Ports stay open between the trials, which send for less time
                 // than opening takes (docs/decisions/0033-ports-between-runs.md).
                 TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().keeping_ports()))),
-                self.catalogue.limits_of_kernel(&kernel::release_name())?,
+                self.catalogue.limits_of_kernel(&kernel::kernel_release_name())?,
             ),
         };
         Ok(TrialRunner {
@@ -289,26 +289,30 @@ impl RunningTest {
         place: &FleetPlace,
         store: Option<&Path>,
     ) -> Result<(TrialExecutor, Vec<packetrig_stats::limit::RigLimit>), Error> {
-        let taken = FleetUnderControl::take_control(place, store, RunPolicies::default())?;
+        let taken = FleetUnderControl::take_fleet_control(place, store, RunPolicies::default())?;
         let fleet = TrialFleet::from_controlled_fleet(taken, self.head.setup.waits_for_nodes);
         let limits = fleet.limits().to_vec();
         Ok((TrialExecutor::Fleet(Box::new(fleet)), limits))
     }
 
     /// Makes trials until the method is over or the test is stopped.
-    fn make_trials(&mut self, runner: &mut TrialRunner, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
+    fn run_all_trials(
+        &mut self,
+        runner: &mut TrialRunner,
+        watcher: &mut dyn TestWatcher,
+    ) -> Result<(), Error> {
         while let Some(order) = self.session.next_trial_request() {
             let number = self.session.trial_count() + 1;
             let method = self.session.method();
-            watcher.begin_trial(&NextTrial { number, order: &order, options: &self.head.options, method });
+            watcher.begin_trial(&TrialToBegin { number, order: &order, options: &self.head.options, method });
             let started_wall_ns = clock::wall_clock_ns();
             let waits = self.head.options.trial_waits(&order);
-            let performed = runner.make_trial(&order, &waits, watcher)?;
+            let performed = runner.run_requested_trial(&order, &waits, watcher)?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
             // The trial is appended before the method receives its result: the journal has every result that
             // the method has.
-            self.draft.append_trial(&JournalEntry {
+            self.draft.append_trial(&MethodJournalEntry {
                 number,
                 started_wall_ns,
                 order,

@@ -32,7 +32,7 @@ impl ServedMetrics {
         Ok(Some(Self { latest, _responder: responder }))
     }
 
-    pub(super) fn set_text(&self, text: String) {
+    pub(super) fn set_metrics_text(&self, text: String) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }

@@ -7,11 +7,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Sends the line if a service manager asks for it. The log works in the same way without one.
 pub(super) fn notify_manager(line: &str) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
-        send_to(&name, line);
+        send_to_manager(&name, line);
     }
 }
 
-fn send_to(name: &OsStr, line: &str) {
+fn send_to_manager(name: &OsStr, line: &str) {
     // Errors are ignored as sd_notify(3) advises: a program must work the same without a service manager.
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let name = name.to_string_lossy().into_owned();
@@ -41,12 +41,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        send_to(path.as_os_str(), "READY=1");
+        send_to_manager(path.as_os_str(), "READY=1");
         assert_eq!(receive_line(&socket), b"READY=1");
         let name = format!("packetrig-test-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        send_to(OsStr::new(&format!("@{name}")), "STOPPING=1");
+        send_to_manager(OsStr::new(&format!("@{name}")), "STOPPING=1");
         assert_eq!(receive_line(&socket), b"STOPPING=1");
-        send_to(OsStr::new("/no/such/socket"), "READY=1");
+        send_to_manager(OsStr::new("/no/such/socket"), "READY=1");
     }
 }

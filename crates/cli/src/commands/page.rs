@@ -22,9 +22,9 @@ use std::sync::Arc;
 pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
     let options = server_options(arguments)?;
-    access::check_somebody(&options)?;
+    access::check_somebody_may_connect(&options)?;
     let nodes = fleet_nodes(arguments)?;
-    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::page_needs(arguments)?)?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::page_program_needs(arguments)?)?;
     signal::latch_end_signals()?;
     opening.drop_rights()?;
     let rig = ServedRig {

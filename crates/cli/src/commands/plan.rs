@@ -115,8 +115,8 @@ struct ExplainedPlan<'a> {
 fn explain_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let document = PlanText::read_file(&file.file)?;
     let plan = read_plan(&document)?;
-    let ExplainablePlan { bound, assumed } =
-        bind_with_assumed(&plan).map_err(|problems| plan_error(&document, &problems.0, Blame::Plan))?;
+    let ExplainablePlan { bound, assumed } = bind_plan_with_assumed_speeds(&plan)
+        .map_err(|problems| plan_error(&document, &problems.0, Blame::Plan))?;
     let explanation = explain::explain_plan(&bound);
     if file.json {
         output.write_json(&ExplainedPlan {
@@ -138,7 +138,7 @@ struct ExplainablePlan {
 }
 
 /// Binds the plan to the links of this machine. If it needs a speed that no link reports, it assumes one.
-fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
+fn bind_plan_with_assumed_speeds(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let speeds = speeds::port_speeds(plan);
     // Bound as it is first, so that a speed is assumed only where the plan depends on it.
     let refusal = match plan.clone().bind_to_links(&speeds) {

@@ -21,7 +21,7 @@ const DEFAULT_RUN_TIME: Nanos = Nanos::from_secs(10);
 pub(crate) type PortCountFunction<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 /// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for; without a fleet it is `None`.
-pub(crate) fn make_document(
+pub(crate) fn plan_text_from_flags(
     flags: &QuickPlanFlags,
     fleet: Option<PortCountFunction<'_>>,
 ) -> Result<PlanText, Error> {
@@ -38,7 +38,7 @@ fn make_quick_plan(flags: &QuickPlanFlags, fleet: Option<PortCountFunction<'_>>)
     if tx.is_empty() {
         return Err(Error::Usage("give a plan or --tx".into()));
     }
-    refuse_repeated(&tx, &rx)?;
+    refuse_repeated_locations(&tx, &rx)?;
     let pattern = flags.pattern.map_or(QuickPattern::ToAll, QuickPattern::from);
     if let Some(objection) = pattern.explain_mismatch(tx.len(), rx.len()) {
         return Err(Error::Usage(objection));
@@ -108,7 +108,7 @@ fn is_interface(name: &str) -> bool {
 }
 
 /// Refuses repeated locations. Groups of a fleet may be repeated: each repetition stands for another port.
-fn refuse_repeated(tx: &[String], rx: &[String]) -> Result<(), Error> {
+fn refuse_repeated_locations(tx: &[String], rx: &[String]) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
     let mut named = tx.iter().chain(rx).filter(|location| !location.starts_with("any-"));
     match named.find(|location| !seen.insert(*location)) {
@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn the_document_reads_as_a_plan() {
-        let document = make_document(&flags("--tx eth1 --rx eth2 --size imix --continuous"), None).unwrap();
+        let document =
+            plan_text_from_flags(&flags("--tx eth1 --rx eth2 --size imix --continuous"), None).unwrap();
         let plan = Plan::from_text(&document.text).unwrap();
         assert_eq!((plan.ports.len(), plan.streams.len()), (2, 1));
     }

@@ -66,10 +66,10 @@ impl CaptureProgress {
         {
             metrics.looked = counts.elapsed;
             let text = metrics::format_recording_metrics(metrics.prefix, &metrics.interface, counts);
-            metrics.served.set_text(text);
+            metrics.served.set_metrics_text(text);
         }
         if self.live.is_due(counts.elapsed) {
-            self.live.show_line(counts.elapsed, format_progress_line(counts, &self.last));
+            self.live.show_progress_line(counts.elapsed, format_progress_line(counts, &self.last));
             self.last = *counts;
         }
     }

@@ -42,7 +42,7 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
         }
         ReportAction::Html { id, file, open, store } => {
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
-            html::write_page(&catalogue, &id, file, open, output)?;
+            html::write_result_page(&catalogue, &id, file, open, output)?;
         }
         ReportAction::Path { id, store } => {
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
@@ -53,7 +53,7 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
         ReportAction::Prune(arguments) => prune::prune_results(&arguments, output)?,
         ReportAction::Pin { id, store } => prune::pin_result(&id, store.directory.as_deref(), output)?,
         ReportAction::Unpin { id, store } => prune::unpin_result(&id, store.directory.as_deref(), output)?,
-        ReportAction::Unfinished(arguments) => list_unfinished(&arguments, output)?,
+        ReportAction::Unfinished(arguments) => list_unfinished_results(&arguments, output)?,
         ReportAction::Late { store, discard, json } => {
             kept::show_late_results(
                 open_catalogue_to_list(store.directory.as_deref())?.as_ref(),
@@ -78,7 +78,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     // The newest are listed first, so the limit above never cuts one that begins later than this.
     methods.retain(|method| method.started_wall_ns >= since_ns);
     if arguments.methods {
-        return methods::list_only(&methods, arguments.json, output);
+        return methods::print_method_list(&methods, arguments.json, output);
     }
     let mut runs =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_runs(most))?;
@@ -101,7 +101,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         ));
     } else if !runs.is_empty() {
         let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
-        let rows: Vec<_> = runs.iter().map(run_row).collect();
+        let rows: Vec<_> = runs.iter().map(run_summary_cells).collect();
         let least_important = ["streams", "ended", "sent", "lost", "name"];
         output.write_text(format_fitted_table(
             output.style().width(),
@@ -117,7 +117,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     kept::print_late_results(catalogue.as_ref(), output)
 }
 
-fn list_unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
+fn list_unfinished_results(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = open_catalogue_to_list(arguments.store.directory.as_deref())?;
     let catalogue = catalogue.as_ref();
     let methods = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::unfinished_methods)?;
@@ -138,11 +138,11 @@ fn list_unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Re
         );
     }
     kept::list_kept_runs(&kept, output);
-    methods::list_unfinished(&methods, output);
+    methods::list_unfinished_results(&methods, output);
     Ok(())
 }
 
-fn run_row(run: &RunSummary) -> Vec<String> {
+fn run_summary_cells(run: &RunSummary) -> Vec<String> {
     // A run of probes has no streams, so it has sent and lost no frames of any: not zero of them.
     let count = |frames| if run.streams == 0 { "–".to_owned() } else { format_count(frames) };
     vec![
@@ -168,7 +168,7 @@ fn show_result(
     style: TextStyle,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    let id = match find_stored(catalogue, id)? {
+    let id = match find_stored_result(catalogue, id)? {
         StoredSummary::Run(run) => run.run.0,
         // A method has other tables than a run, and its own files.
         StoredSummary::Method(method) => return methods::show_method(&method, form, output),
@@ -191,7 +191,7 @@ fn show_result(
 
 /// Directory with the files of a result. A run that is still running, or was killed, has files but no row with a report.
 fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
-    match find_stored(catalogue, id) {
+    match find_stored_result(catalogue, id) {
         // Only an unknown id is searched among the kept runs: an ambiguous id stays an error.
         Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept_run(id)?.directory),
         found => Ok(found?.directory().to_owned()),
@@ -240,9 +240,9 @@ pub(crate) fn find_run(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary,
 }
 
 /// Finds the run or method with that id, or the newest for `last`.
-fn find_stored(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, Error> {
+fn find_stored_result(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, Error> {
     if id != "last" {
-        return Ok(catalogue.find_stored(id)?);
+        return Ok(catalogue.find_stored_result(id)?);
     }
-    catalogue.newest_stored()?.ok_or_else(|| unknown_run(id))
+    catalogue.newest_stored_result()?.ok_or_else(|| unknown_run(id))
 }

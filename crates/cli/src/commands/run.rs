@@ -78,14 +78,14 @@ fn document_from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     let flags = &arguments.flags;
     super::quick::print_size_remark(flags.size, flags.vlan.is_some(), flags.sends_ipv6());
     match find_fleet_place(arguments)? {
-        None => super::quick::make_document(&arguments.flags, None),
+        None => super::quick::plan_text_from_flags(&arguments.flags, None),
         // No ports are counted here: only `*all` needs a number, and another function handles it.
-        Some(_) => super::quick::make_document(&arguments.flags, Some(&|_| None)),
+        Some(_) => super::quick::plan_text_from_flags(&arguments.flags, Some(&|_| None)),
     }
 }
 
 fn document_for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
-    super::quick::make_document(
+    super::quick::plan_text_from_flags(
         &arguments.flags,
         Some(&|group: &str| Some(how_many(group.trim_start_matches("any-")))),
     )
@@ -99,7 +99,7 @@ fn execute_with_all_nodes(
 ) -> Result<CommandExit, Error> {
     let policies = execution::fleet_policies(&arguments.execution);
     let store = arguments.execution.record.store.directory.clone();
-    let taken = FleetUnderControl::take_control(place, store.as_deref(), policies)?;
+    let taken = FleetUnderControl::take_fleet_control(place, store.as_deref(), policies)?;
     // Named, because a group of all nodes is smaller than the user thinks.
     for node in taken.fleet().never_heard() {
         print_remark(format_args!(

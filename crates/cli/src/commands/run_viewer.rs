@@ -74,7 +74,7 @@ pub(crate) struct ViewerServer {
     /// The server ends when this channel is closed.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _announcement: Option<Announcement>,
+    _announcement: Option<RunAnnouncement>,
 }
 
 impl ViewerServer {
@@ -89,9 +89,9 @@ impl ViewerServer {
             .ok()?;
         // The channel is closed without an address if the server could not start.
         let address = address.recv().ok().flatten()?;
-        let announcement = Announcement::publish(&AnnouncedRun {
+        let announcement = RunAnnouncement::publish(&AnnouncedRun {
             address,
-            netns: own_netns()?,
+            netns: own_netns_inode()?,
             process: process::current_process_id(),
             name: name.to_owned(),
             started_ms: clock::wall_clock_ns() / 1_000_000,
@@ -157,16 +157,16 @@ pub(crate) struct AnnouncedRun {
 
 /// The file that names a run. It is valid while its process holds the lock beside it: a process number may be used again.
 #[derive(Debug)]
-struct Announcement {
+struct RunAnnouncement {
     path: PathBuf,
     _lock: File,
 }
 
-impl Announcement {
+impl RunAnnouncement {
     fn publish(run: &AnnouncedRun) -> Option<Self> {
-        remove_stale();
+        remove_stale_announcements();
         let path = directory().join(format!("{:016x}.json", identity::random_number()));
-        let lock = runtime_directory::hold_file(&path)?;
+        let lock = runtime_directory::lock_file_for_update(&path)?;
         let announcement = Self { path, _lock: lock };
         let text = serde_json::to_vec(run).ok()?;
         match runtime_directory::write_file(&announcement.path, &text) {
@@ -179,18 +179,18 @@ impl Announcement {
     }
 }
 
-impl Drop for Announcement {
+impl Drop for RunAnnouncement {
     fn drop(&mut self) {
         remove_files(&self.path);
     }
 }
 
-fn own_netns() -> Option<u64> {
+fn own_netns_inode() -> Option<u64> {
     NetNs::current().and_then(|netns| netns.inode()).ok()
 }
 
 fn directory() -> PathBuf {
-    runtime_directory::path_for(RUN_ANNOUNCEMENT_KIND)
+    runtime_directory::runtime_path_for(RUN_ANNOUNCEMENT_KIND)
 }
 
 /// Removes an announcement and its lock. An announcement that stays behind is harmless: no process holds its lock.
@@ -208,8 +208,8 @@ fn announcement_paths() -> Vec<PathBuf> {
 }
 
 /// Removes the announcements of processes that were killed.
-fn remove_stale() {
-    for path in announcement_paths().into_iter().filter(|path| !runtime_directory::is_held(path)) {
+fn remove_stale_announcements() {
+    for path in announcement_paths().into_iter().filter(|path| !runtime_directory::is_file_held(path)) {
         remove_files(&path);
     }
 }
@@ -220,8 +220,8 @@ fn read_announcement(path: &Path) -> Option<AnnouncedRun> {
 
 /// The runs of this user that can be watched from this network namespace now, the latest first.
 pub(crate) fn announced_runs() -> Vec<AnnouncedRun> {
-    let held = announcement_paths().into_iter().filter(|path| runtime_directory::is_held(path));
-    let netns = own_netns();
+    let held = announcement_paths().into_iter().filter(|path| runtime_directory::is_file_held(path));
+    let netns = own_netns_inode();
     let mut runs: Vec<AnnouncedRun> =
         held.filter_map(|path| read_announcement(&path)).filter(|run| Some(run.netns) == netns).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_ms));

@@ -44,11 +44,11 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
     check_arguments(arguments)?;
     let options = server_options(arguments)?;
-    access::check_somebody(&options)?;
+    access::check_somebody_may_connect(&options)?;
     if arguments.on_fleet {
         fleet::request_precedence();
     }
-    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments)?)?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_program_needs(arguments)?)?;
     signal::latch_end_signals()?;
     // This comes before the server accepts clients: a server that cannot store results must not run tests.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
@@ -58,7 +58,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         // This comes before the first message of a node is read.
         opening.drop_rights()?;
         // The threads of the API have fewer rights, and so would the threads that they start.
-        let thread = Arc::new(ResidentThread::start_here("methods")?);
+        let thread = Arc::new(ResidentThread::start_thread_here("methods")?);
         let runs = fleet::served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN_TIME))?;
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
@@ -66,7 +66,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     // Results are stored through a second connection, so that storing one run and beginning the next do not
     // wait for each other.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
-    let thread = Arc::new(opening.drop_rights_outside_rig_namespaces(&netns::list_named())?);
+    let thread = Arc::new(opening.drop_rights_outside_rig_namespaces(&netns::list_named_namespaces())?);
     let terms = build_served_terms(arguments, CONFIGURATION_DRAIN_TIME);
     let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
@@ -150,7 +150,7 @@ fn serve_until_signal<R: RunSource>(
         wait_for_interrupt,
     );
     // This happens after an error too: the last run ends properly, and its result is stored.
-    methods.stop_and_wait();
+    methods.stop_test_and_wait();
     console.shut_down();
     served?;
     Ok(CommandExit::Ok)

@@ -43,17 +43,17 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
     let (impairments, treatments) = prepared.map(|all| (all.impairments, all.treatments)).unzip();
     // This comes before the interfaces change: from here on a signal ends the tap, and the interfaces are restored.
     signal::latch_end_signals()?;
-    let mut tap = RunningTap::begin_with_treatments(&spec, treatments)?;
+    let mut tap = RunningTap::begin_tap_with_treatments(&spec, treatments)?;
     let state = tap.state().clone();
     print_start_remarks(arguments, &state);
     if arguments.detach {
-        return leave_to_kernel(arguments, tap, &state);
+        return leave_forwarding_to_kernel(arguments, tap, &state);
     }
     run_until_end(arguments, &mut tap)?;
     // The tap is ended here and not by drop: only `end_tap` returns whether the accounts balance.
     let mut ended = tap.end_tap()?;
     // This comes after `end_tap`, which drops the treatments: only then are their accounts final.
-    let impaired = impairments.map(TapImpairments::finish_accounts).transpose()?;
+    let impaired = impairments.map(TapImpairments::finish_impair_accounts).transpose()?;
     ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
     if arguments.json {
@@ -161,7 +161,7 @@ fn announce_ready(state: &TapState, is_quiet: bool) {
 }
 
 /// Leaves the forwarding to the kernel, if the back end can do that, as soon as it is ready.
-fn leave_to_kernel(
+fn leave_forwarding_to_kernel(
     arguments: &Arguments,
     mut tap: RunningTap,
     state: &TapState,
@@ -182,7 +182,7 @@ fn leave_to_kernel(
         readiness.report_state(&tap);
         clock::sleep_until_ns(clock::monotonic_ns() + LINK_CHECK_INTERVAL_NS);
     }
-    tap.leave_to_kernel()?;
+    tap.leave_forwarding_to_kernel()?;
     print_remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
     Ok(CommandExit::Ok)
 }
@@ -209,14 +209,15 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
             show_ns += PROGRESS_LINE_INTERVAL_NS;
             let accounts = tap.read_accounts()?;
             for text in
-                [refusing.loss_remarks(tap.gone_interfaces()), refusing.refusal_remarks(&accounts)].concat()
+                [refusing.gone_interface_remarks(tap.gone_interfaces()), refusing.refusal_remarks(&accounts)]
+                    .concat()
             {
                 print_remark(format_args!("tap: {text}"));
             }
             if let Some(metrics) = &metrics {
-                metrics.set_text(metrics_text(&accounts));
+                metrics.set_metrics_text(metrics_text(&accounts));
             }
-            live.show_line(accounts.elapsed, show::format_progress_line(&accounts, last.as_ref()));
+            live.show_progress_line(accounts.elapsed, show::format_progress_line(&accounts, last.as_ref()));
             last = Some(accounts);
         }
         clock::sleep_until_ns((now_ns + LINK_CHECK_INTERVAL_NS).min(show_ns).min(end_ns));

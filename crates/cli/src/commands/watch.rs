@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, print_remark};
 use follow::{EventRequest, ServerLife, ServerLink};
-use packetrig_program::make_safe;
+use packetrig_program::escape_unsafe_text;
 use packetrig_server::client::{ApiAddress, ApiClient, CertificateTrust};
 use packetrig_sys::signal;
 use serde_json::Value;
@@ -35,7 +35,7 @@ use state::{StreamControl, StreamWindow, WatchState};
 use std::io::{IsTerminal, stdin, stdout};
 
 pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let WatchedServer { address, lasts } = find_server(arguments)?;
+    let WatchedServer { address, lasts } = find_watched_server(arguments)?;
     let client = make_client(address, &arguments.access)?;
     signal::latch_end_signals()?;
     // This comes before the screen changes: if the first connection fails, the command fails; later losses of
@@ -83,7 +83,7 @@ struct WatchedServer {
 }
 
 /// The server that the user named; else the run in progress of this user; else the default address of `packetrig serve`.
-fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
+fn find_watched_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
     if let Some(address) = arguments.server.clone() {
         return Ok(WatchedServer { address, lasts: ServerLife::BeyondRun });
     }
@@ -98,16 +98,16 @@ fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
             Ok(WatchedServer { address, lasts: ServerLife::BeyondRun })
         }
         [run] => Ok(WatchedServer { address: run.address.into(), lasts: ServerLife::OfRun }),
-        _ => Err(Error::Usage(format!("several runs are in progress; name one:{}", list_runs(&runs)))),
+        _ => Err(Error::Usage(format!("several runs are in progress; name one:{}", format_run_list(&runs)))),
     }
 }
 
-fn list_runs(runs: &[AnnouncedRun]) -> String {
+fn format_run_list(runs: &[AnnouncedRun]) -> String {
     runs.iter().map(format_announced_run).collect()
 }
 
 fn format_announced_run(run: &AnnouncedRun) -> String {
-    let name = make_safe(&run.name);
+    let name = escape_unsafe_text(&run.name);
     format!("\n  packetrig watch http://{}   {name} (process {})", run.address, run.process)
 }
 

@@ -21,7 +21,7 @@ impl FactSource for MachineCalibration {
             Some(catalogue) => catalogue.all_limits().map_err(|error| view_failure(&error))?,
             None => Vec::new(),
         };
-        let kernel = kernel::release_name();
+        let kernel = kernel::kernel_release_name();
         Ok(json!({
             "schema_version": SCHEMA_VERSION,
             "rig": limits.iter().map(|limit| build_limit_json(limit, &kernel)).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! Queries of stored flow records, like those of `packetrig flows`.
 
 use super::{SCHEMA_VERSION, to_ms, view_failure};
-use crate::args::OrderBy;
+use crate::args::FlowOrderArg;
 use crate::commands::{exporter_name, group_json, group_measures};
 use crate::protocols;
 use clap::ValueEnum as _;
@@ -12,7 +12,7 @@ use packetrig_flow_store::top::{self, TopGroup, TopOrder, TopQuestion};
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_flow_store::{Error, ledgers};
 use packetrig_server::{
-    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal,
+    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, ViewRefusal,
     write_large_counts_as_text,
 };
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ impl FlowDirectories {
         let mut files = ListedFiles::default();
         for directory in &self.directories {
             match flow_files(std::slice::from_ref(directory)) {
-                Ok(found) => files.append_list(found),
+                Ok(found) => files.append_listed_files(found),
                 // Only this error means an empty directory: an unreadable directory must not look empty.
                 Err(Error::Nothing { .. }) => {}
                 Err(error) => return Err(view_failure(&error)),
@@ -46,14 +46,14 @@ impl FlowDirectories {
 }
 
 impl FlowArchive for FlowDirectories {
-    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
+    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal> {
         let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid_parameter("by", error))?;
         // The page has no names; a grouping that needs some is refused here.
         let grouping =
             grouping.with_names(&Arc::default()).map_err(|error| invalid_parameter("by", error))?;
         let order =
             // The same words as on the command line. `true` ignores their case.
-            OrderBy::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;
+            FlowOrderArg::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;
         let filter = to_flow_filter(&query.selection)?;
         let question = TopQuestion::new(grouping.clone(), TopOrder::from(order), query.most);
         let top = top::top_groups_with(&scan_terms(is_given_up), &self.stored_files()?, &filter, &question);
@@ -74,7 +74,11 @@ impl FlowArchive for FlowDirectories {
         })))
     }
 
-    fn flow_totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
+    fn flow_totals(
+        &self,
+        query: &FlowTotalsQuery,
+        is_given_up: &GivenUpCheck<'_>,
+    ) -> Result<Value, ViewRefusal> {
         let files = self.stored_files()?;
         let filter = to_flow_filter(&query.selection)?;
         let totals = totals::flow_totals_with(&scan_terms(is_given_up), &files, &filter, query.bucket);
@@ -112,7 +116,7 @@ impl FlowDirectories {
 }
 
 /// Terms of a scan. With one reader, a rig that measures keeps its other processors.
-fn scan_terms<'a>(is_given_up: &'a GivenUp<'a>) -> ScanTerms<'a> {
+fn scan_terms<'a>(is_given_up: &'a GivenUpCheck<'a>) -> ScanTerms<'a> {
     ScanTerms { readers: 1, is_given_up }
 }
 
@@ -168,15 +172,15 @@ fn build_totals_json(totals: &FlowTotals) -> Value {
         "bucket_ms": to_ms(totals.bucket_ns),
         "timeline": {
             "at_ms": totals.timeline.keys().map(|at| to_ms(*at)).collect::<Vec<_>>(),
-            "flows": over_time(totals, |row| row.sum.flows),
-            "packets": over_time(totals, |row| row.sum.packets),
-            "bytes": over_time(totals, |row| row.sum.bytes),
+            "flows": counts_over_time(totals, |row| row.sum.flows),
+            "packets": counts_over_time(totals, |row| row.sum.packets),
+            "bytes": counts_over_time(totals, |row| row.sum.bytes),
         },
         "beside_timeline": totals.beside_timeline,
     })
 }
 
 /// Lists one count of each bucket of the timeline.
-fn over_time(totals: &FlowTotals, count: fn(&TotalsRow) -> u64) -> Vec<u64> {
+fn counts_over_time(totals: &FlowTotals, count: fn(&TotalsRow) -> u64) -> Vec<u64> {
     totals.timeline.values().map(count).collect()
 }

@@ -1,7 +1,7 @@
 //! Logs, from their indexes. No capture file is read.
 
 use super::{SCHEMA_VERSION, to_ms};
-use packetrig_link_io::log::{FileEntry, LogFollower, LogSummary};
+use packetrig_link_io::log::{LogFileEntry, LogFollower, LogSummary};
 use packetrig_server::{FactSource, ViewRefusal, write_large_counts_as_text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -48,13 +48,13 @@ fn build_summary_json(directory: &str, log: &LogSummary) -> Value {
         "ended_ms": log.ended_ns.map(to_ms),
         "is_growing": log.is_growing,
         "files": log.files.len(),
-        "frames": sum_files(log, |file| file.frames),
-        "bytes": sum_files(log, |file| file.size),
+        "frames": sum_file_counts(log, |file| file.frames),
+        "bytes": sum_file_counts(log, |file| file.size),
         "removed_files": log.removed_files,
         "removed_frames": log.removed_frames,
-        "dropped_kernel": sum_files(log, |file| file.dropped_kernel),
-        "dropped_queue": sum_files(log, |file| file.dropped_queue),
-        "dropped_disk": sum_files(log, |file| file.dropped_disk),
+        "dropped_kernel": sum_file_counts(log, |file| file.dropped_kernel),
+        "dropped_queue": sum_file_counts(log, |file| file.dropped_queue),
+        "dropped_disk": sum_file_counts(log, |file| file.dropped_disk),
         "mended_files": log.files.values().filter(|file| file.mended).count(),
         "first_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.0))).min(),
         "last_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.1))).max(),
@@ -68,11 +68,11 @@ fn valid_time_ms(at_ns: u64) -> Option<u64> {
     (at_ns > 0).then(|| to_ms(at_ns))
 }
 
-fn sum_files(log: &LogSummary, count: fn(&FileEntry) -> u64) -> u64 {
+fn sum_file_counts(log: &LogSummary, count: fn(&LogFileEntry) -> u64) -> u64 {
     log.files.values().map(count).sum()
 }
 
-fn build_file_json(file: &FileEntry) -> Value {
+fn build_file_json(file: &LogFileEntry) -> Value {
     json!({
         "name": file.name,
         "frames": file.frames,

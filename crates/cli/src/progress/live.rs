@@ -4,7 +4,7 @@
 
 use crate::output::print_progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packetrig_program::make_safe;
+use packetrig_program::escape_unsafe_text;
 use packetrig_units::Nanos;
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -44,11 +44,11 @@ impl LiveProgressLine {
     }
 
     /// Shows a line for the time `elapsed` after the start.
-    pub(crate) fn show_line(&mut self, elapsed: Nanos, text: impl Display) {
+    pub(crate) fn show_progress_line(&mut self, elapsed: Nanos, text: impl Display) {
         match &self.view {
             LiveView::Nothing => {}
             LiveView::Bar(bar) => {
-                bar.set_message(make_safe(&text.to_string()).into_owned());
+                bar.set_message(escape_unsafe_text(&text.to_string()).into_owned());
                 bar.tick();
             }
             LiveView::Lines => print_progress(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
@@ -82,7 +82,7 @@ mod tests {
         let mut live = LiveProgressLine { view: LiveView::Lines, last_due: Nanos::ZERO };
         assert!(!live.is_due(Nanos::from_millis(999)));
         assert!(live.is_due(Nanos::from_millis(1_300)));
-        live.show_line(Nanos::from_millis(1_300), "late");
+        live.show_progress_line(Nanos::from_millis(1_300), "late");
         assert!(!live.is_due(Nanos::from_millis(1_999)));
         assert!(live.is_due(Nanos::from_millis(2_000)));
         assert!(!LiveProgressLine::new(false).is_due(Nanos::from_secs(9)));

@@ -52,7 +52,11 @@ impl FrameTotals {
             sent_bytes: sample.tx.iter().map(|(_, tx)| tx.bytes).sum(),
             received: sample.rx.iter().map(|(_, _, rx)| rx.frames).sum(),
             received_bytes: sample.rx.iter().map(|(_, _, rx)| rx.bytes).sum(),
-            loss: sample.rx.iter().map(|(_, _, rx)| seen_loss(rx)).fold(LiveLoss::default(), LiveLoss::plus),
+            loss: sample
+                .rx
+                .iter()
+                .map(|(_, _, rx)| receiver_seen_loss(rx))
+                .fold(LiveLoss::default(), LiveLoss::plus),
         }
     }
 
@@ -69,7 +73,7 @@ impl FrameTotals {
 
 impl ProgressTotals {
     /// Takes the newest counts of a node.
-    pub(crate) fn take_sample(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
+    pub(crate) fn set_node_sample(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         // Counts are cumulative: a lost or repeated sample changes nothing, since the newest sample replaces the earlier ones.
         let progress = self.nodes.entry(node.to_owned()).or_default();
         progress.totals = FrameTotals::from_sample(sample);
@@ -147,7 +151,7 @@ impl ProgressTotals {
 }
 
 /// Losses that a receiver has seen in its sequence numbers. A node does not know the counts of its senders.
-fn seen_loss(rx: &StreamRxCounts) -> LiveLoss {
+fn receiver_seen_loss(rx: &StreamRxCounts) -> LiveLoss {
     LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
 }
 
@@ -182,9 +186,9 @@ mod tests {
     fn rates_are_those_of_the_last_second() {
         let mut totals = ProgressTotals::default();
         assert_eq!(totals.to_string(), "nothing yet");
-        totals.take_sample("local", at(0), &sample(0, 0, 0));
-        totals.take_sample("local", at(1_000), &sample(1_000, 990, 10));
-        totals.take_sample("local", at(2_000), &sample(4_000, 3_900, 100));
+        totals.set_node_sample("local", at(0), &sample(0, 0, 0));
+        totals.set_node_sample("local", at(1_000), &sample(1_000, 990, 10));
+        totals.set_node_sample("local", at(2_000), &sample(4_000, 3_900, 100));
         assert_eq!(
             totals.to_string(),
             "sent 4 000 (3 kfps, 3 Mbit/s)  received 3 900 (2.91 kfps, 2.91 Mbit/s)  lost 100 (2.5 %)"
@@ -194,9 +198,9 @@ mod tests {
     #[test]
     fn totals_sum_nodes_and_ignore_repeated_samples() {
         let mut totals = ProgressTotals::default();
-        totals.take_sample("a", at(0), &sample(10, 0, 0));
-        totals.take_sample("b", at(1), &sample(0, 8, 2));
-        totals.take_sample("b", at(2), &sample(0, 8, 2));
+        totals.set_node_sample("a", at(0), &sample(10, 0, 0));
+        totals.set_node_sample("b", at(1), &sample(0, 8, 2));
+        totals.set_node_sample("b", at(2), &sample(0, 8, 2));
         assert!(totals.to_string().starts_with("sent 10 ("), "{totals}");
         assert!(totals.to_string().contains("received 8 (") && totals.to_string().contains("lost 2 (20 %)"));
     }
@@ -206,7 +210,7 @@ mod tests {
         let mut totals = ProgressTotals::default();
         for (node, sent, answered) in [("a", 1200, 1150), ("b", 0, 0), ("a", 1300, 1250)] {
             let probes = Some(ProbeProgress { sent, answered });
-            totals.take_sample(node, at(0), &CountSample { probes, ..CountSample::default() });
+            totals.set_node_sample(node, at(0), &CountSample { probes, ..CountSample::default() });
         }
         assert_eq!(totals.to_string(), "sent 1 300 probes  1 250 answered");
     }
@@ -215,8 +219,8 @@ mod tests {
     fn latency_survives_sample_without_latency() {
         let mut totals = ProgressTotals::default();
         let times = (Nanos::from_micros(1), Nanos::from_micros(2), Nanos::from_micros(3));
-        totals.take_sample("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
-        totals.take_sample("tx", at(1), &sample(1, 0, 0));
+        totals.set_node_sample("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
+        totals.set_node_sample("tx", at(1), &sample(1, 0, 0));
         assert!(totals.to_string().ends_with("latency 1us/2us/3us"), "{totals}");
     }
 
@@ -224,8 +228,8 @@ mod tests {
     fn latency_total_combines_all_nodes() {
         let mut totals = ProgressTotals::default();
         let times = |least, mean, most| Some((Nanos::new(least), Nanos::new(mean), Nanos::new(most)));
-        totals.take_sample("a", at(0), &CountSample { latency: times(10, 20, 90), ..sample(0, 300, 0) });
-        totals.take_sample("b", at(1), &CountSample { latency: times(5, 60, 70), ..sample(0, 100, 0) });
+        totals.set_node_sample("a", at(0), &CountSample { latency: times(10, 20, 90), ..sample(0, 300, 0) });
+        totals.set_node_sample("b", at(1), &CountSample { latency: times(5, 60, 70), ..sample(0, 100, 0) });
         assert!(totals.to_string().ends_with("latency 5ns/30ns/90ns"), "{totals}");
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn format_probes(report: &RunReport) -> String {
         "send" => text.push_str(&format_sending_list(probes)),
         _ => text.push_str(&format_pairs_list(probes)),
     }
-    text.push_str(&list_missing_lines(probes));
+    text.push_str(&format_missing_lines(probes));
     text
 }
 
@@ -314,7 +314,7 @@ fn format_sending_list(probes: &ProbesReport) -> String {
 }
 
 /// Pairs without a result, and pairs that ended early, each with the reason.
-fn list_missing_lines(probes: &ProbesReport) -> String {
+fn format_missing_lines(probes: &ProbesReport) -> String {
     let reasons: Vec<String> = probes
         .lines
         .iter()
@@ -404,7 +404,7 @@ mod tests {
     fn probe_matrix_shows_reason_for_missing_values() {
         let mesh = mesh();
         let text =
-            [one_way_delay_tables(&ProbeMatrix::from_report(&mesh)), list_missing_lines(&mesh)].concat();
+            [one_way_delay_tables(&ProbeMatrix::from_report(&mesh)), format_missing_lines(&mesh)].concat();
         let wanted = "
   One-way delay from row to column: median / p99 ± bound
   from                        a                        b                        c

@@ -17,15 +17,15 @@ pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> Strin
 
 /// Table of deviations from the schedule.
 pub(super) fn format_sending_table(report: &RunReport, style: TextStyle) -> String {
-    streams_with(TerminalTable::Sending, report, |stream| stream.sent.is_some(), style)
+    streams_with_value(TerminalTable::Sending, report, |stream| stream.sent.is_some(), style)
 }
 
 /// Table of latency and jitter.
 pub(super) fn format_latency_table(report: &RunReport, style: TextStyle) -> String {
-    streams_with(TerminalTable::Latency, report, |stream| stream.latency.is_some(), style)
+    streams_with_value(TerminalTable::Latency, report, |stream| stream.latency.is_some(), style)
 }
 
-fn streams_with(
+fn streams_with_value(
     table: TerminalTable,
     report: &RunReport,
     has_values: fn(&StreamReport) -> bool,

@@ -8,7 +8,7 @@ use packetrig_flow::collect::MessageTransport;
 use packetrig_flow_io::group::RoleDecisionSource;
 use packetrig_flow_store::linked_tables;
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, file_rules, rig_file_rules,
+    ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
     rights_for_files, rights_for_ports,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Kernels before this one require CAP_BPF for every access to a map, unless unprivileged users may load programs.
 const FIRST_KERNEL_WITH_FREE_MAPS: (u32, u32) = (5, 19);
 
-pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn collector_program_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
     let CollectArgs { cert, key, client_ca, files, directory, .. } = arguments;
     let of_tls = [cert, key, client_ca].into_iter().flatten();
     let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
@@ -39,7 +39,7 @@ pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Err
     })
 }
 
-pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, of_group, .. } = arguments;
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());
@@ -93,7 +93,7 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
     })
 }
 
-pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn serve_program_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let ServeArgs { cert, key, client_ca, .. } = arguments;
     let store =
         arguments.store.directory.clone().map_or_else(packetrig_store::default_store_directory, Ok)?;
@@ -129,11 +129,11 @@ pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> 
             connect: (!arguments.on_fleet).then(Vec::new),
         },
         class: if arguments.on_fleet { ThreadClass::Parser } else { ThreadClass::Rig },
-        user: BecomeUser::Stay("the store of results is root's, and so are settings of interfaces"),
+        user: UserToBecome::Stay("the store of results is root's, and so are settings of interfaces"),
     })
 }
 
-pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     let store =
         arguments.store.directory.clone().map_or_else(packetrig_store::default_store_directory, Ok)?;
     let of_tls = [&arguments.cert, &arguments.key].into_iter().flatten().cloned();
@@ -154,7 +154,7 @@ pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
         files: file_rules(read, written),
         tcp: TcpRules { listen: Some(ports.to_vec()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
-        user: BecomeUser::Stay("the store of results may be root's"),
+        user: UserToBecome::Stay("the store of results may be root's"),
     })
 }
 
@@ -176,7 +176,7 @@ fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Needs of an agent's worker, which may read below the directory that its owner names for replays.
-pub(crate) fn agent_needs(
+pub(crate) fn agent_program_needs(
     arguments: &AgentArgs,
     home: &Path,
     replays: Option<&Path>,
@@ -201,7 +201,7 @@ pub(crate) fn agent_needs(
         // The message servers of a fleet name further servers, on ports of their choice.
         tcp: TcpRules { listen: Some(ports), connect: None },
         class: ThreadClass::Rig,
-        user: BecomeUser::Stay("results are root's, and so are settings of interfaces"),
+        user: UserToBecome::Stay("results are root's, and so are settings of interfaces"),
     })
 }
 
@@ -228,12 +228,12 @@ fn create_directory(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> 
     Ok(Some(directory.to_owned()))
 }
 
-fn choose_user(named: Option<&str>, written: Option<&Path>, reads_files: bool) -> BecomeUser {
+fn choose_user(named: Option<&str>, written: Option<&Path>, reads_files: bool) -> UserToBecome {
     match (named, written) {
-        (Some(name), _) => BecomeUser::Named(name.to_owned()),
-        (None, Some(path)) => BecomeUser::OwnerOf(path.to_owned()),
-        (None, None) if reads_files => BecomeUser::Stay("the files it reads may be root's"),
-        (None, None) => BecomeUser::Nobody,
+        (Some(name), _) => UserToBecome::Named(name.to_owned()),
+        (None, Some(path)) => UserToBecome::OwnerOf(path.to_owned()),
+        (None, None) if reads_files => UserToBecome::Stay("the files it reads may be root's"),
+        (None, None) => UserToBecome::Nobody,
     }
 }
 
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn root_changes_to_user_that_files_allow() {
         let out = Path::new("records");
-        assert_eq!(choose_user(None, None, false), BecomeUser::Nobody);
-        assert_eq!(choose_user(None, Some(out), true), BecomeUser::OwnerOf(out.to_owned()));
-        assert_eq!(choose_user(Some("flow"), Some(out), false), BecomeUser::Named("flow".to_owned()));
-        assert!(matches!(choose_user(None, None, true), BecomeUser::Stay(_)));
+        assert_eq!(choose_user(None, None, false), UserToBecome::Nobody);
+        assert_eq!(choose_user(None, Some(out), true), UserToBecome::OwnerOf(out.to_owned()));
+        assert_eq!(choose_user(Some("flow"), Some(out), false), UserToBecome::Named("flow".to_owned()));
+        assert!(matches!(choose_user(None, None, true), UserToBecome::Stay(_)));
     }
 }

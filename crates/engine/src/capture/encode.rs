@@ -3,7 +3,7 @@
 use packetrig_plan::CaptureFormat;
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::ETHERNET_LINK_TYPE;
-use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_words};
+use packetrig_wire::pcap::block::{low_half, write_block, write_block_option, write_words};
 use packetrig_wire::pcap::merged::{self, MergeComment};
 
 const NO_SNAP_LENGTH: u32 = 262_144;
@@ -115,8 +115,8 @@ impl FrameEnvelope {
                 let total = low_half((28 + record.kept + envelope.tail_len + 4) as u64);
                 let [high, low] = split_timestamp(record.at_ns);
                 let captured = clamp_to_u32(record.kept);
-                envelope.put_head(&[6, total, record.interface, high, low, captured, record.full_len]);
-                envelope.put_tail(&total.to_le_bytes());
+                envelope.put_head_words(&[6, total, record.interface, high, low, captured, record.full_len]);
+                envelope.put_tail_bytes(&total.to_le_bytes());
                 envelope
             }
         }
@@ -125,14 +125,14 @@ impl FrameEnvelope {
     /// Appends a comment, which is option 1 of a block, and the end of options.
     fn put_comment(&mut self, comment: &[u8]) {
         let length = u16::try_from(comment.len()).unwrap_or(0);
-        self.put_tail(&1u16.to_le_bytes());
-        self.put_tail(&length.to_le_bytes());
-        self.put_tail(comment);
+        self.put_tail_bytes(&1u16.to_le_bytes());
+        self.put_tail_bytes(&length.to_le_bytes());
+        self.put_tail_bytes(comment);
         self.tail_len += comment.len().next_multiple_of(4) - comment.len();
-        self.put_tail(&[0; 4]);
+        self.put_tail_bytes(&[0; 4]);
     }
 
-    fn put_tail(&mut self, bytes: &[u8]) {
+    fn put_tail_bytes(&mut self, bytes: &[u8]) {
         self.tail[self.tail_len..self.tail_len + bytes.len()].copy_from_slice(bytes);
         self.tail_len += bytes.len();
     }
@@ -149,11 +149,11 @@ impl FrameEnvelope {
         // that of an enhanced packet block, has seven words.
         let mut envelope =
             Self { head: [0; 28], head_len: 0, tail: [0; MAX_RECORD_TAIL_BYTES], tail_len: padding };
-        envelope.put_head(words);
+        envelope.put_head_words(words);
         envelope
     }
 
-    fn put_head(&mut self, words: &[u32]) {
+    fn put_head_words(&mut self, words: &[u32]) {
         self.head_len = words.len() * 4;
         for (place, word) in self.head.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -176,7 +176,7 @@ pub(crate) fn write_file_header(format: CaptureFileFormat, header: &CaptureHeade
                 write_text_option(body, 3, header.system);
                 write_text_option(body, 4, application);
                 write_text_option(body, 1, header.comment);
-                write_option(body, 0, &[]);
+                write_block_option(body, 0, &[]);
             });
             write_interface_block(header, header.interface, out);
             header.further.iter().for_each(|name| write_interface_block(header, name, out));
@@ -201,16 +201,16 @@ fn write_interface_block(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u
     write_block(out, 1, |body| {
         write_words(body, &[ETHERNET_LINK_TYPE.into(), header.snap_len.unwrap_or(NO_SNAP_LENGTH)]);
         write_text_option(body, 2, name);
-        write_option(body, 9, &[9]); // resolution: 10^-9 s
+        write_block_option(body, 9, &[9]); // resolution: 10^-9 s
         if !header.filter.is_empty() {
             // Code 0: the filter follows as text.
-            write_option(body, 11, &[&[0], header.filter.as_bytes()].concat());
+            write_block_option(body, 11, &[&[0], header.filter.as_bytes()].concat());
         }
         write_text_option(body, 12, header.system);
         if header.fcs {
-            write_option(body, 13, &[4]);
+            write_block_option(body, 13, &[4]);
         }
-        write_option(body, 0, &[]);
+        write_block_option(body, 0, &[]);
     });
 }
 
@@ -226,24 +226,24 @@ pub(super) fn write_statistics(format: CaptureFileFormat, totals: CaptureTotals,
             }
             if let Some(from_ns) = totals.from_ns {
                 let [high, low] = split_timestamp(from_ns);
-                write_option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
+                write_block_option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
                 let [high, low] = split_timestamp(totals.to_ns);
-                write_option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
+                write_block_option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
             }
             // isb_ifrecv, isb_ifdrop and isb_osdrop.
-            write_option(body, 4, &totals.received.to_le_bytes());
-            write_option(body, 5, &totals.dropped.to_le_bytes());
+            write_block_option(body, 4, &totals.received.to_le_bytes());
+            write_block_option(body, 5, &totals.dropped.to_le_bytes());
             if let Some(by_kernel) = totals.by_kernel {
-                write_option(body, 7, &by_kernel.to_le_bytes());
+                write_block_option(body, 7, &by_kernel.to_le_bytes());
             }
-            write_option(body, 0, &[]);
+            write_block_option(body, 0, &[]);
         });
     }
 }
 
 fn write_text_option(out: &mut Vec<u8>, code: u16, value: &str) {
     if !value.is_empty() {
-        write_option(out, code, value.as_bytes());
+        write_block_option(out, code, value.as_bytes());
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Joins `parts`, oldest first, into one file and removes them. `head` is the number of bytes that all parts begin
 /// with. On failure the frames that were not appended are still in the parts.
-pub(super) fn join_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
+pub(super) fn join_capture_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
     let Some((oldest, others)) = parts.split_first() else { return Ok(()) };
     for part in others {
         append_file_part(part, head, oldest)?;
@@ -49,10 +49,10 @@ mod tests {
         for part in parts.iter().filter(|part| !part.ends_with("missing")) {
             fs::write(part, format!("head{}", part.file_name().unwrap().display())).unwrap();
         }
-        join_parts(&parts, 4, &path("all")).unwrap_err();
+        join_capture_parts(&parts, 4, &path("all")).unwrap_err();
         assert_eq!(fs::read_to_string(&parts[0]).unwrap(), "head12");
         assert_eq!(fs::read_to_string(&parts[3]).unwrap(), "head4");
-        join_parts(&[parts[0].clone(), parts[3].clone()], 4, &path("all")).unwrap();
+        join_capture_parts(&[parts[0].clone(), parts[3].clone()], 4, &path("all")).unwrap();
         assert_eq!(fs::read_to_string(path("all")).unwrap(), "head124");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }

@@ -8,7 +8,7 @@
 //!
 //! Invariant: between two starts every call of `stop` returns the same file with the same counts.
 
-use super::join::join_parts;
+use super::join::join_capture_parts;
 use super::record::{
     CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
@@ -138,7 +138,7 @@ impl PortCapture {
         }
         let recorder = self.start_recorder()?;
         // The slot is empty, so the earlier capture has ended.
-        self.0.slot.put_order(CaptureCommand::Begin(Box::new(recorder), RealClock::new().now()));
+        self.0.slot.put_command(CaptureCommand::Begin(Box::new(recorder), RealClock::new().now()));
         *state = CapturePhase::Running;
         Ok(())
     }
@@ -196,7 +196,7 @@ impl PortCapture {
     fn end_recording(&self) -> Result<CaptureOutcome, Error> {
         // `put` gives back an order that the receiving thread never took. If that is the start order, the
         // recorder is still in this thread, and no wait is needed.
-        let recorder = match self.0.slot.put_order(CaptureCommand::End(RealClock::new().now())) {
+        let recorder = match self.0.slot.put_command(CaptureCommand::End(RealClock::new().now())) {
             // The receiver has not run since the capture began.
             Some(CaptureCommand::Begin(recorder, _)) => recorder,
             _ => self
@@ -239,7 +239,7 @@ impl PortCapture {
     fn finish_recording(&self, recorder: DirectionRecorder) -> Result<CaptureOutcome, Error> {
         let file = &self.0.spec.file;
         let recorded = recorder.finish_recording(RealClock::new().now())?;
-        let Err(error) = join_parts(&recorded.files, recorded.head, file) else {
+        let Err(error) = join_capture_parts(&recorded.files, recorded.head, file) else {
             return Ok(outcome_from_recording(file.clone(), &recorded));
         };
         // The run goes on to its report: frames in other files than intended are not lost. `join` removes each part

@@ -201,7 +201,8 @@ impl RecordSession {
     /// Returns whether every frame that arrived before the end has been read. The kernel hands over a partly filled
     /// block only after its timeout, so an empty ring is no proof.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
-        Ok(RecordingDrain::is_in_ring(self.end, now) && self.rest.is_read(rx.ring_progress()?, self.end, now))
+        Ok(RecordingDrain::have_frames_reached_ring(self.end, now)
+            && self.rest.is_read(rx.ring_progress()?, self.end, now))
     }
 
     /// Returns how many frames may be received in one call.

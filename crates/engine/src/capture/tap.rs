@@ -25,7 +25,7 @@ pub(super) struct RecordingDrain(RingDrain);
 
 impl RecordingDrain {
     /// Returns whether enough time has passed since `end`: every earlier frame is in the ring by now.
-    pub(super) fn is_in_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
+    pub(super) fn have_frames_reached_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
         end.is_some_and(|end| now >= end + MAX_FRAME_TRANSIT_TIME)
     }
 
@@ -50,7 +50,7 @@ pub(super) struct CaptureCommandSlot {
 
 impl CaptureCommandSlot {
     /// Puts an order into the slot. If the previous order was not taken yet, returns that one and drops the new one.
-    pub(super) fn put_order(&self, order: CaptureCommand) -> Option<CaptureCommand> {
+    pub(super) fn put_command(&self, order: CaptureCommand) -> Option<CaptureCommand> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
         if before.is_none() {
@@ -61,7 +61,7 @@ impl CaptureCommandSlot {
         before
     }
 
-    fn take_order(&self) -> Option<CaptureCommand> {
+    fn take_command(&self) -> Option<CaptureCommand> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_called.store(false, Ordering::Release);
         slot.take()
@@ -104,7 +104,7 @@ impl CaptureTap {
     }
 
     /// Marks this tap as the only reader of the port's frames.
-    pub(crate) fn set_alone(&mut self) {
+    pub(crate) fn mark_as_only_reader(&mut self) {
         self.is_alone = true;
     }
 
@@ -120,8 +120,8 @@ impl CaptureTap {
 
     /// Records a frame that passes the filter if a capture is running. Does not wait.
     pub fn offer_frame(&mut self, frame: &RxFrame<'_>) {
-        if self.has_order() {
-            self.follow_order();
+        if self.has_pending_command() {
+            self.execute_capture_command();
         }
         let Some(active) = &mut self.active else { return };
         if active.end.is_some_and(|end| frame.at > end) {
@@ -141,8 +141,8 @@ impl CaptureTap {
     /// Updates the capture between batches; `is_idle` means that no frame is waiting. Returns whether
     /// [`Self::on_ring_read`] and [`Self::on_ring_dropped`] are to be called.
     pub fn update_capture(&mut self, now: MonoTime, is_idle: bool) -> bool {
-        if self.has_order() {
-            self.follow_order();
+        if self.has_pending_command() {
+            self.execute_capture_command();
         }
         let Some(active) = &mut self.active else { return false };
         if is_idle {
@@ -150,14 +150,14 @@ impl CaptureTap {
         }
         active.is_over
             || active.lost_before.is_none()
-            || (is_idle && RecordingDrain::is_in_ring(active.end, now))
+            || (is_idle && RecordingDrain::have_frames_reached_ring(active.end, now))
     }
 
     /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove
     /// that everything has arrived.
     pub fn on_ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
-        if RecordingDrain::is_in_ring(active.end, now) {
+        if RecordingDrain::have_frames_reached_ring(active.end, now) {
             active.is_over |= active.rest.is_read(progress, active.end, now);
         }
     }
@@ -177,12 +177,12 @@ impl CaptureTap {
     }
 
     /// Returns whether an order waits.
-    pub(super) fn has_order(&self) -> bool {
+    pub(super) fn has_pending_command(&self) -> bool {
         self.slot.is_called.load(Ordering::Acquire)
     }
 
-    fn follow_order(&mut self) {
-        match self.slot.take_order() {
+    fn execute_capture_command(&mut self) {
+        match self.slot.take_command() {
             Some(CaptureCommand::Begin(recorder, begin)) => {
                 // An earlier capture ends here if the ring had not yet reached its end.
                 self.return_recorder();

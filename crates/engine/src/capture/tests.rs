@@ -185,7 +185,7 @@ fn stopping_capture_includes_only_frames_before_stop() {
     let captured = std::thread::scope(|scope| {
         let stopped = scope.spawn(|| capture.stop_capture().unwrap());
         // Until the order to stop is in the slot.
-        while !tap.has_order() {
+        while !tap.has_pending_command() {
             std::thread::yield_now();
         }
         show(&mut tap, arrived);

@@ -137,10 +137,10 @@ fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
         [0, 0] => true,
         _ => return None,
     };
-    parse_echo(message, reply, read_ipv4_at(bytes, 12)?.into(), read_ipv4_at(bytes, 16)?.into())
+    parse_icmp_echo(message, reply, read_ipv4_at(bytes, 12)?.into(), read_ipv4_at(bytes, 16)?.into())
 }
 
-fn parse_echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
+fn parse_icmp_echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
     let id = read_u16_at(message, 4)?;
     let sequence = read_u16_at(message, 6)?;
     Some(DeviceMessage::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
@@ -168,8 +168,8 @@ fn parse_icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
             let mac = find_mac_option(message.get(24..)?, 2)?;
             Some(DeviceMessage::Tells { target: read_ipv6_at(message, 8)?.into(), mac })
         }
-        128 => parse_echo(message, false, from.into(), to.into()),
-        129 => parse_echo(message, true, from.into(), to.into()),
+        128 => parse_icmp_echo(message, false, from.into(), to.into()),
+        129 => parse_icmp_echo(message, true, from.into(), to.into()),
         _ => None,
     }
 }
@@ -207,7 +207,7 @@ pub(super) fn solicited_node_address(ip: Ipv6Addr) -> Ipv6Addr {
 }
 
 /// Returns the multicast MAC address of an IPv6 group.
-pub(super) fn group_mac(ip: Ipv6Addr) -> Mac {
+pub(super) fn multicast_mac(ip: Ipv6Addr) -> Mac {
     // RFC 2464 section 7: 33:33 and the last four bytes of the group.
     let [.., a, b, c, d] = ip.octets();
     [0x33, 0x33, a, b, c, d]
@@ -260,7 +260,7 @@ pub(super) fn solicitation_frame(interface: &DeviceInterface, from: Ipv6Addr, ta
     message.extend([1, 1]);
     message.extend(interface.mac);
     let to = solicited_node_address(target);
-    icmpv6_frame(interface, group_mac(to), Endpoints { from, to }, 255, message)
+    icmpv6_frame(interface, multicast_mac(to), Endpoints { from, to }, 255, message)
 }
 
 /// Builds a neighbour advertisement for `target`. Without a destination it is unsolicited and goes to all nodes.
@@ -276,7 +276,7 @@ pub(super) fn advertisement_frame(
     message.extend([2, 1]);
     message.extend(interface.mac);
     let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    let requester = requester.unwrap_or_else(|| (group_mac(everybody), everybody));
+    let requester = requester.unwrap_or_else(|| (multicast_mac(everybody), everybody));
     icmpv6_frame(interface, requester.0, Endpoints { from: target, to: requester.1 }, 255, message)
 }
 

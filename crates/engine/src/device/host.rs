@@ -62,7 +62,7 @@ pub(crate) struct DeviceHost {
 
 /// Counters that a host publishes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HostLatest {
+pub(crate) struct PublishedHostCounters {
     pub(crate) neighbours: Vec<(DeviceNeighbour, Option<Mac>)>,
 }
 
@@ -207,7 +207,7 @@ impl DeviceHost {
 const ENETDOWN_ERRNO: i32 = 100;
 
 impl WorkerTask for DeviceHost {
-    type Counts = HostLatest;
+    type Counts = PublishedHostCounters;
 
     fn apply_control(&mut self, _: StreamControl) {}
 
@@ -225,11 +225,11 @@ impl WorkerTask for DeviceHost {
         Ok(if taken == MAX_FRAMES_PER_STEP { NextStep::Busy } else { NextStep::IdleUntil(until) })
     }
 
-    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+    fn wait_for_work_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         Ok(self.rx.wait_for_frames(until.since(clock.now()).as_u64())?)
     }
 
-    fn current_counts(&self) -> HostLatest {
-        HostLatest { neighbours: self.neighbours() }
+    fn current_counts(&self) -> PublishedHostCounters {
+        PublishedHostCounters { neighbours: self.neighbours() }
     }
 }

@@ -297,8 +297,8 @@ impl DeviceMachine {
         self.interfaces.values().find(|interface| {
             is_on_vlan(interface, frame)
                 && interface.mac != frame.from
-                && is_sent_to(interface, frame)
-                && has_address(interface, ip)
+                && is_frame_sent_to(interface, frame)
+                && interface_has_address(interface, ip)
         })
     }
 
@@ -311,7 +311,7 @@ impl DeviceMachine {
         let interfaces = &self.interfaces;
         let concerned = self.found.iter_mut().filter(|(neighbour, _)| {
             let of = interfaces.get(&neighbour.interface);
-            neighbour.ip == ip && of.is_some_and(|of| is_on_vlan(of, frame) && is_sent_to(of, frame))
+            neighbour.ip == ip && of.is_some_and(|of| is_on_vlan(of, frame) && is_frame_sent_to(of, frame))
         });
         for (_, found) in concerned {
             *found = FoundNeighbour {
@@ -347,13 +347,13 @@ pub(super) fn unresolved_gateways(
 }
 
 /// Returns whether a frame was sent to this interface or to a group.
-fn is_sent_to(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
+fn is_frame_sent_to(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     frame.to == interface.mac || frame.to[0] & 1 == 1
 }
 
-fn has_address(interface: &DeviceInterface, ip: IpAddr) -> bool {
+fn interface_has_address(interface: &DeviceInterface, ip: IpAddr) -> bool {
     interface.addresses.iter().any(|address| address.ip == ip)
-        || own_link_local(interface).is_some_and(|local| IpAddr::V6(local) == ip)
+        || own_link_local_address(interface).is_some_and(|local| IpAddr::V6(local) == ip)
 }
 
 /// Returns whether a frame is on the VLAN of this interface.
@@ -362,7 +362,7 @@ fn is_on_vlan(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
 }
 
 /// Returns the link-local address of an interface with IPv6.
-fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
+fn own_link_local_address(interface: &DeviceInterface) -> Option<Ipv6Addr> {
     interface
         .addresses
         .iter()
@@ -378,7 +378,7 @@ fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
             IpAddr::V6(ip) => frames::advertisement_frame(interface, ip, None),
         });
     }
-    out.extend(own_link_local(interface).map(|ip| frames::advertisement_frame(interface, ip, None)));
+    out.extend(own_link_local_address(interface).map(|ip| frames::advertisement_frame(interface, ip, None)));
 }
 
 fn build_neighbour_request(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {

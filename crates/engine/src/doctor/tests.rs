@@ -24,7 +24,7 @@ fn machine() -> MachineFacts {
 #[test]
 fn sandbox_finding_names_missing_part() {
     let what = |machine: &MachineFacts| {
-        let findings = judge_all(machine, &[], &BTreeMap::new())
+        let findings = judge_machine_and_interfaces(machine, &[], &BTreeMap::new())
             .into_iter()
             .filter(|finding| finding.what.contains("sandbox"));
         findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
@@ -80,7 +80,7 @@ fn says(findings: &[DoctorFinding], level: FindingLevel, text: &str) -> bool {
 
 #[test]
 fn a_fit_machine_has_no_problem() {
-    let findings = judge_all(&machine(), &[interface()], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(&machine(), &[interface()], &BTreeMap::new());
     assert!(worst(&findings) < FindingLevel::Problem);
     assert!(says(&findings, FindingLevel::Good, "back end packet works"));
 }
@@ -102,7 +102,7 @@ fn each_interface_says_which_back_ends_it_has() {
         native.contains("cannot send live frames at present") && native.contains("above 200000"),
         "{native}"
     );
-    let findings = judge_all(&no_bpf, &[], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(&no_bpf, &[], &BTreeMap::new());
     assert!(says(&findings, FindingLevel::Note, "back end xdp does not work: no rights"));
     assert!(says(&findings, FindingLevel::Note, "back end af-xdp does not work: no rights"));
     assert!(says(&findings, FindingLevel::Note, "back end pktgen does not work: no module"));
@@ -121,7 +121,7 @@ fn a_missing_engine_is_named_with_its_package() {
 fn missing_capability_finding_offers_remedy() {
     let mut machine = machine();
     machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
-    let findings = judge_all(&machine, &[], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(&machine, &[], &BTreeMap::new());
     let problem = findings.iter().find(|finding| finding.level == FindingLevel::Problem).unwrap();
     assert!(
         problem.what.contains("CAP_NET_RAW missing") && problem.remedy.as_ref().unwrap().contains("setcap")
@@ -137,7 +137,7 @@ fn old_kernel_single_cpu_forbidden_lab_are_noted() {
         lab_obstacle: Some("forbidden".into()),
         ..machine()
     };
-    let findings = judge_all(&machine, &[], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(&machine, &[], &BTreeMap::new());
     for text in ["4.19.0", "only one CPU", "needs root: forbidden"] {
         assert!(says(&findings, FindingLevel::Note, text), "{text}");
     }
@@ -147,7 +147,7 @@ fn old_kernel_single_cpu_forbidden_lab_are_noted() {
 fn guard_refusal_becomes_doctor_problem() {
     let reason = "br0, which is in the same stack of interfaces, carries the default route".to_owned();
     let refusal = GuardRefusal { port: "eth1".into(), reason };
-    let findings = judge_all(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
+    let findings = judge_machine_and_interfaces(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
     assert!(
         says(&findings, FindingLevel::Problem, "br0, which is in the same stack of interfaces"),
         "{findings:?}"
@@ -161,7 +161,7 @@ fn state_offloads_xdp_and_stamps_are_told() {
     fast.offloads.push(Offload::Gro);
     fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
     fast.timestamping = Some(StampAbilities { rx_hardware: true, ..StampAbilities::default() });
-    let findings = judge_all(&machine(), &[fast], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(&machine(), &[fast], &BTreeMap::new());
     assert!(says(&findings, FindingLevel::Note, "no carrier"));
     assert!(
         says(&findings, FindingLevel::Note, "offloads off: gro")
@@ -178,12 +178,16 @@ fn state_offloads_xdp_and_stamps_are_told() {
 fn bridge_filter_is_a_note_with_a_fix() {
     let setting = MachineSetting::Kernel { switch: KernelSwitch::BridgeFilter };
     let hindering_settings = vec![SettingChange::new(setting, "0")];
-    let findings = judge_all(&MachineFacts { hindering_settings, ..machine() }, &[], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(
+        &MachineFacts { hindering_settings, ..machine() },
+        &[],
+        &BTreeMap::new(),
+    );
     let found = findings.iter().find(|finding| finding.what.contains("iptables")).unwrap();
     assert_eq!(found.level, FindingLevel::Note);
     let remedy = "`packetrig doctor --fix` sets net.bridge.bridge-nf-call-iptables to 0";
     assert_eq!(found.remedy.as_deref(), Some(remedy));
-    let findings = judge_all(&machine(), &[], &BTreeMap::new());
+    let findings = judge_machine_and_interfaces(&machine(), &[], &BTreeMap::new());
     assert!(!findings.iter().any(|finding| finding.what.contains("iptables")), "{findings:?}");
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the growth of a counter. Some drivers start from zero when they are brought up again.
-fn growth_since(now: u64, start: u64) -> u64 {
+fn counter_growth(now: u64, start: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }
 
@@ -36,7 +36,7 @@ impl InterfaceMeter {
     }
 
     /// Starts again from here, after a ring has been opened since the first start.
-    pub fn restart_counts(&mut self) -> Result<(), packetrig_sys::Error> {
+    pub fn restart_interface_counts(&mut self) -> Result<(), packetrig_sys::Error> {
         let start = self.links.read_counters(self.index)?;
         self.while_opening = start.rx_frames.saturating_sub(self.start.rx_frames);
         self.start = start;
@@ -58,15 +58,15 @@ impl InterfaceMeter {
         let start = self.start;
         Some(LinkCounters {
             carrier: now.carrier,
-            rx_frames: growth_since(now.rx_frames, start.rx_frames),
-            rx_bytes: growth_since(now.rx_bytes, start.rx_bytes),
-            rx_errors: growth_since(now.rx_errors, start.rx_errors),
-            rx_dropped: growth_since(now.rx_dropped, start.rx_dropped),
+            rx_frames: counter_growth(now.rx_frames, start.rx_frames),
+            rx_bytes: counter_growth(now.rx_bytes, start.rx_bytes),
+            rx_errors: counter_growth(now.rx_errors, start.rx_errors),
+            rx_dropped: counter_growth(now.rx_dropped, start.rx_dropped),
             // Frames of emulated interfaces are not the test's.
-            tx_frames: growth_since(now.tx_frames, start.tx_frames).saturating_sub(aside),
-            tx_bytes: growth_since(now.tx_bytes, start.tx_bytes),
-            tx_errors: growth_since(now.tx_errors, start.tx_errors),
-            tx_dropped: growth_since(now.tx_dropped, start.tx_dropped),
+            tx_frames: counter_growth(now.tx_frames, start.tx_frames).saturating_sub(aside),
+            tx_bytes: counter_growth(now.tx_bytes, start.tx_bytes),
+            tx_errors: counter_growth(now.tx_errors, start.tx_errors),
+            tx_dropped: counter_growth(now.tx_dropped, start.tx_dropped),
         })
     }
 }

@@ -41,7 +41,7 @@ struct KeptPort {
     request: PortRequest,
     /// State of the interface when the port was opened.
     link: Link,
-    parts: Arc<Mutex<PortParts>>,
+    parts: Arc<Mutex<ReturnedPortParts>>,
 }
 
 /// Parameters of a port that a run requests. Only a port with exactly the same parameters is lent again.
@@ -54,7 +54,7 @@ struct PortRequest {
 
 /// Parts that have been put back. Fields drop in this order.
 #[derive(Debug, Default)]
-struct PortParts {
+struct ReturnedPortParts {
     tx: Option<PacketTx>,
     rx: Option<PacketRx>,
     hold: Option<PortHold>,
@@ -73,8 +73,8 @@ pub(crate) struct LentPort {
 pub(crate) struct LentPart<T> {
     /// `Some` until it is dropped.
     part: Option<T>,
-    parts: Arc<Mutex<PortParts>>,
-    put_back: fn(&mut PortParts, T),
+    parts: Arc<Mutex<ReturnedPortParts>>,
+    put_back: fn(&mut ReturnedPortParts, T),
 }
 
 impl KeptPorts {
@@ -82,11 +82,13 @@ impl KeptPorts {
     pub(crate) fn reuse_or_open_port(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
         let request = PortRequest { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
         // An unused port that cannot be restarted is closed here, before the same interface is opened again.
-        let kept =
-            self.take_unused(port, request).map_or(Ok(None), |unused| unused.restart_port(port, options))?;
+        let kept = self
+            .take_unused_port(port, request)
+            .map_or(Ok(None), |unused| unused.restart_port(port, options))?;
         let opened = kept.map_or_else(|| open_port(port, options), Ok)?;
         // The state is read after the interface was made quiet: later runs compare with it.
-        let link = NamespaceLinks::open_in(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
+        let link =
+            NamespaceLinks::open_in(&opened.hold.site.netns)?.find_link_by_index(opened.hold.site.index)?;
         let parts = Arc::default();
         let kept = KeptPort { request, link, parts: Arc::clone(&parts) };
         self.lock_ports().insert(port.location.clone(), kept);
@@ -116,11 +118,11 @@ impl KeptPorts {
     }
 
     /// Removes the port at this location, if all its parts are back. One with other parameters is closed.
-    fn take_unused(&self, port: &Port, request: PortRequest) -> Option<UnusedPort> {
+    fn take_unused_port(&self, port: &Port, request: PortRequest) -> Option<UnusedPort> {
         let kept = self.lock_ports().remove(&port.location)?;
         // A run that still has a part makes this fail; opening the port again is then refused by its lock.
         let parts = Arc::into_inner(kept.parts)?.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let PortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
+        let ReturnedPortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
         (kept.request == request).then_some(UnusedPort { link: kept.link, tx, rx, hold })
     }
 
@@ -143,8 +145,8 @@ impl UnusedPort {
     /// Resets the port for another run; `None` if it must be opened again, and then it is closed. An error means that
     /// it may not be used.
     fn restart_port(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
-        let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&port.location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&port.location.interface)?;
         let location = location_text(&port.location);
         // The permission of an earlier run may have ended.
         guard::permit_port(&netns, link.index, &location, options.confirmed)?;
@@ -176,7 +178,7 @@ impl PortHold {
 }
 
 impl<T> LentPart<T> {
-    fn new(part: T, parts: &Arc<Mutex<PortParts>>, put_back: fn(&mut PortParts, T)) -> Self {
+    fn new(part: T, parts: &Arc<Mutex<ReturnedPortParts>>, put_back: fn(&mut ReturnedPortParts, T)) -> Self {
         Self { part: Some(part), parts: Arc::clone(parts), put_back }
     }
 
@@ -237,8 +239,8 @@ impl FrameRx for LentPart<PacketRx> {
         self.part().clock_bound()
     }
 
-    fn expect_traffic(&mut self, expected: bool) {
-        self.part_mut().expect_traffic(expected);
+    fn set_traffic_expectation(&mut self, expected: bool) {
+        self.part_mut().set_traffic_expectation(expected);
     }
 
     fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, Error> {

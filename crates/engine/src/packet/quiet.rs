@@ -44,9 +44,9 @@ pub struct QuietInterface {
     link: Link,
     changes: Vec<InterfaceChange>,
     caveats: Vec<String>,
-    /// Number of caveats that [`Self::make_quiet`] found.
+    /// Number of caveats that [`Self::quieten_interface`] found.
     caveats_of_settings: usize,
-    /// Quiet settings as [`Self::make_quiet`] left them.
+    /// Quiet settings as [`Self::quieten_interface`] left them.
     quiet: QuietSettings,
     /// An XDP program that passes every frame, where a virtual cable needs one.
     pass: Option<BpfAttachment>,
@@ -72,16 +72,16 @@ impl QuietInterface {
     /// by then are restored.
     ///
     /// The caller holds the lock of the port: the changes of a killed process are restored first.
-    pub fn make_quiet(
+    pub fn quieten_interface(
         netns: &NetNs,
         links: &mut NamespaceLinks,
         link: &Link,
         request: InterfaceSettings,
     ) -> Result<Self, Error> {
         let file = SettingsFile::for_link(netns, link)?;
-        let unreadable = Self::restore_saved(&file, netns, link)?;
+        let unreadable = Self::restore_saved_settings(&file, netns, link)?;
         // The link is read again, because the caller's `link` shows the settings that the killed process had made.
-        let mut quieted = Self::adopt_interface(netns, &links.by_index(link.index)?, Vec::new())?;
+        let mut quieted = Self::adopt_interface(netns, &links.find_link_by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
         // The file is written before the first change: a process that is killed in between must leave a file.
         if let Err(error) = file.write_changes(&quieted.planned_changes(request)?) {
@@ -104,11 +104,15 @@ impl QuietInterface {
 
     /// Restores the changes of a killed process. An unreadable file is renamed, and a caveat says so: the settings
     /// found may then not be the original ones.
-    fn restore_saved(file: &SettingsFile, netns: &NetNs, link: &Link) -> Result<Option<String>, Error> {
+    fn restore_saved_settings(
+        file: &SettingsFile,
+        netns: &NetNs,
+        link: &Link,
+    ) -> Result<Option<String>, Error> {
         let error = match file.read_changes() {
             Ok(None) => return Ok(None),
             Ok(Some(changes)) => {
-                Self::adopt_interface(netns, link, changes)?.restore_all()?;
+                Self::adopt_interface(netns, link, changes)?.restore_all_settings()?;
                 return Ok(None);
             }
             Err(error) => error,
@@ -139,7 +143,7 @@ impl QuietInterface {
         })
     }
 
-    /// Returns the changes that [`Self::make_quiet`] may have to make. Undoing a change that was not
+    /// Returns the changes that [`Self::quieten_interface`] may have to make. Undoing a change that was not
     /// made has no effect.
     fn planned_changes(&self, request: InterfaceSettings) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
@@ -176,7 +180,7 @@ impl QuietInterface {
             return;
         }
         let name = &self.link.name;
-        match xdp::attach_pass(&self.netns, self.link.index, name) {
+        match xdp::attach_xdp_pass_program(&self.netns, self.link.index, name) {
             Ok(pass) => self.pass = Some(pass),
             // Another XDP program is attached already.
             Err(packetrig_sys::Error::Busy { .. }) => {}
@@ -268,7 +272,7 @@ impl QuietInterface {
 
     fn switch_interface_up(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         if !self.link.up {
-            links.set_up(self.link.index, true)?;
+            links.switch_interface(self.link.index, true)?;
             self.changes.push(InterfaceChange::Up);
         }
         Ok(())
@@ -281,7 +285,7 @@ impl QuietInterface {
             // The change is saved before the link goes down, so that a killed process leaves a record of it.
             self.save_changes()?;
         }
-        NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, up)?;
+        NamespaceLinks::open_in(&self.netns)?.switch_interface(self.link.index, up)?;
         if up {
             // The link is up again, so a process that is killed now leaves nothing to restore here.
             self.changes.retain(|change| *change != InterfaceChange::Down);
@@ -294,7 +298,7 @@ impl QuietInterface {
     pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
         let mut links = NamespaceLinks::open_in(&self.netns)?;
         let end = clock::monotonic_ns() + CARRIER_TIMEOUT_NS;
-        while !links.by_name(&self.link.name)?.carrier {
+        while !links.find_link_by_name(&self.link.name)?.carrier {
             if clock::monotonic_ns() >= end {
                 self.caveats.push(format!(
                     "{}: no carrier; check that the other end is connected and up",
@@ -313,7 +317,9 @@ impl QuietInterface {
                 NamespaceLinks::open_in(&self.netns)?.set_mtu(self.link.index, *before)
             }
             // `Down` records that the link was up before.
-            InterfaceChange::Down => NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, true),
+            InterfaceChange::Down => {
+                NamespaceLinks::open_in(&self.netns)?.switch_interface(self.link.index, true)
+            }
             InterfaceChange::Up => self.switch_link_down(),
             InterfaceChange::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
             InterfaceChange::Offload(offload, before) => {
@@ -330,7 +336,7 @@ impl QuietInterface {
             // An error is ignored: the interface has to go down either way.
             drop(kernel::write_setting(&self.netns, &key, "1"));
         }
-        let down = NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, false);
+        let down = NamespaceLinks::open_in(&self.netns)?.switch_interface(self.link.index, false);
         // The setting is restored even if the link could not be switched.
         before.map_or(Ok(()), |before| kernel::write_setting(&self.netns, &key, &before))?;
         down
@@ -339,7 +345,7 @@ impl QuietInterface {
 
 impl QuietInterface {
     /// Restores everything and returns the first error. A removed interface needs no restoring.
-    pub fn restore_all(mut self) -> Result<(), Error> {
+    pub fn restore_all_settings(mut self) -> Result<(), Error> {
         self.undo_changes()
     }
 

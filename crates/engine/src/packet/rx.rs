@@ -43,11 +43,11 @@ impl PacketRx {
         }
         // The counters are read twice, as at opening: frames that arrive while the ring is emptied are
         // counted on the side that balances.
-        self.meter.restart_counts()?;
+        self.meter.restart_interface_counts()?;
         if !self.ring.restart_ring(RING_DRAIN_TIMEOUT_NS)? {
             return Ok(false);
         }
-        self.meter.restart_counts()?;
+        self.meter.restart_interface_counts()?;
         // The uncertainty of the earlier run does not apply to the next one.
         self.converter = StampConverter::new(clock::realtime_offset());
         self.seen = 0;

@@ -4,7 +4,7 @@
 //! the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
 //! [`find_unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
 
-use super::lock_name;
+use super::interface_lock_name;
 use super::quiet::{InterfaceChange, QuietInterface};
 use crate::Error;
 use packetrig_sys::link::{Link, NamespaceLinks};
@@ -65,13 +65,13 @@ impl SettingsFile {
     pub(super) fn for_link(netns: &NetNs, link: &Link) -> Result<Self, Error> {
         let interface = InterfaceIdentity::from_link(netns, link)?;
         let name = format!("{}-{}.json", interface.netns_inode, interface.index);
-        Ok(Self { path: runtime_directory::path_for(INTERFACES_DIRECTORY).join(name), interface })
+        Ok(Self { path: runtime_directory::runtime_path_for(INTERFACES_DIRECTORY).join(name), interface })
     }
 
     /// Reads the changes that a process made and did not undo; `None` if there is no file, or one of another interface
     /// or an earlier boot.
     pub(super) fn read_changes(&self) -> io::Result<Option<Vec<InterfaceChange>>> {
-        match read_saved(&self.path) {
+        match read_saved_settings(&self.path) {
             Ok(saved) => Ok((saved.interface == self.interface).then_some(saved.changes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -109,7 +109,7 @@ impl SettingsFile {
     }
 }
 
-fn read_saved(path: &Path) -> io::Result<SavedSettings> {
+fn read_saved_settings(path: &Path) -> io::Result<SavedSettings> {
     Ok(serde_json::from_slice(&runtime_directory::read_file(path)?)?)
 }
 
@@ -123,7 +123,7 @@ pub struct UnrestoredInterface {
 
 /// Finds all such interfaces of this machine, in the caller's namespace and in namespaces with names.
 pub fn find_unrestored() -> Vec<UnrestoredInterface> {
-    let directory = runtime_directory::path_for(INTERFACES_DIRECTORY);
+    let directory = runtime_directory::runtime_path_for(INTERFACES_DIRECTORY);
     let files = runtime_directory::list_names(&directory);
     let mut found: Vec<_> =
         files.iter().filter_map(|name| unrestored_by_file(&directory.join(name))).collect();
@@ -132,15 +132,15 @@ pub fn find_unrestored() -> Vec<UnrestoredInterface> {
 }
 
 fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
-    let saved = read_saved(path).ok()?;
-    let netns = NetNs::find_by_inode(saved.interface.netns_inode, None)?;
-    let link = NamespaceLinks::open_in(&netns).ok()?.by_index(saved.interface.index).ok()?;
+    let saved = read_saved_settings(path).ok()?;
+    let netns = NetNs::find_namespace_by_inode(saved.interface.netns_inode, None)?;
+    let link = NamespaceLinks::open_in(&netns).ok()?.find_link_by_index(saved.interface.index).ok()?;
     // The index may belong to another interface by now.
     let is_same =
         InterfaceIdentity::from_link(&netns, &link).is_ok_and(|identity| identity == saved.interface);
     // A living process restores its interfaces itself. If packetrig cannot tell whether the process lives,
     // the interface counts as in use and is not changed.
-    let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);
+    let is_in_use = lock::is_name_held(&netns, &interface_lock_name(link.index)).unwrap_or(true);
     (is_same && !is_in_use).then_some(UnrestoredInterface { netns, link, saved })
 }
 
@@ -148,7 +148,9 @@ impl UnrestoredInterface {
     /// Returns the location as the user writes it: `eth1`, or `ns/eth1`.
     pub fn location(&self) -> String {
         let interface = &self.link.name;
-        self.netns.find_name().map_or_else(|| interface.clone(), |netns| format!("{netns}/{interface}"))
+        self.netns
+            .find_namespace_name()
+            .map_or_else(|| interface.clone(), |netns| format!("{netns}/{interface}"))
     }
 
     /// Returns the id of the process that died.
@@ -164,7 +166,8 @@ impl UnrestoredInterface {
     pub fn restore_interface(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
         // The lock keeps a run from claiming the interface during the restore.
-        let _lock = NameLock::take_name(&self.netns, &lock_name(self.link.index), &object)?;
-        QuietInterface::adopt_interface(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
+        let _lock = NameLock::acquire_name(&self.netns, &interface_lock_name(self.link.index), &object)?;
+        QuietInterface::adopt_interface(&self.netns, &self.link, self.saved.changes.clone())?
+            .restore_all_settings()
     }
 }

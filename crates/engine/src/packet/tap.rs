@@ -67,8 +67,8 @@ impl PacketTap {
         count: usize,
     ) -> Result<Vec<Self>, Error> {
         let name = location.to_string();
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         let ring = RxOptions {
             blocks: options.blocks,
             retire_ms: BLOCK_RETIRE_TIMEOUT_MS,

@@ -16,10 +16,10 @@ impl CableLab {
     fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("engine-packet-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let netns = match NetNs::create_named(&name) {
+        let netns = match NetNs::create_named_namespace(&name) {
             Ok(netns) => netns,
             Err(error) => {
-                assert!(error.is_permission(), "{error}");
+                assert!(error.is_permission_error(), "{error}");
                 println!("skipped: {error}");
                 return None;
             }
@@ -31,7 +31,7 @@ impl CableLab {
     }
 
     fn netns(&self) -> NetNs {
-        NetNs::open_named(&self.name).unwrap()
+        NetNs::open_named_namespace(&self.name).unwrap()
     }
 
     fn links(&self) -> NamespaceLinks {
@@ -51,8 +51,8 @@ impl CableLab {
 
     fn up(&self, interface: &str) {
         let mut links = self.links();
-        let index = links.by_name(interface).unwrap().index;
-        links.set_up(index, true).unwrap();
+        let index = links.find_link_by_name(interface).unwrap().index;
+        links.switch_interface(index, true).unwrap();
     }
 
     fn open_both(&self) -> (OpenedPort, OpenedPort) {
@@ -65,7 +65,7 @@ impl CableLab {
 
 impl Drop for CableLab {
     fn drop(&mut self) {
-        packetrig_sys::netns::delete_named(&self.name).unwrap();
+        packetrig_sys::netns::delete_named_namespace(&self.name).unwrap();
     }
 }
 
@@ -175,12 +175,12 @@ fn frames_without_peer_are_counted_as_refused() {
     let (mut a, b) = lab.open_both();
     drop(b);
     let mut links = lab.links();
-    let index = links.by_name("b").unwrap().index;
-    links.set_up(index, false).unwrap();
+    let index = links.find_link_by_name("b").unwrap().index;
+    links.switch_interface(index, false).unwrap();
     send(&mut a.tx, &[frame(1, 60), frame(2, 60)]);
     let tx = a.tx.read_tx_counters().unwrap();
     assert_eq!((tx.handed_over, tx.refused), (0, 2));
-    links.set_up(index, true).unwrap();
+    links.switch_interface(index, true).unwrap();
     send(&mut a.tx, &[frame(3, 60)]);
     assert_eq!(a.tx.read_tx_counters().unwrap().handed_over, 1);
 }
@@ -215,7 +215,7 @@ fn settings(lab: &CableLab) -> (Link, Vec<bool>, String) {
     let offloads = Offload::ALL.iter().map(|offload| ethtool.is_offload_on("a", *offload).unwrap()).collect();
     let ipv6 = kernel::read_setting(&netns, "net/ipv6/conf/a/disable_ipv6").unwrap();
     // Carrier of a cable follows the other end, which is not ours; a queueing discipline comes with the first going up.
-    (Link { carrier: false, qdisc: None, ..lab.links().by_name("a").unwrap() }, offloads, ipv6)
+    (Link { carrier: false, qdisc: None, ..lab.links().find_link_by_name("a").unwrap() }, offloads, ipv6)
 }
 
 #[test]
@@ -257,13 +257,13 @@ fn receiver_survives_interface_down_and_up() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let mut links = lab.links();
-    let index = links.by_name("b").unwrap().index;
-    links.set_up(index, false).unwrap();
+    let index = links.find_link_by_name("b").unwrap().index;
+    links.switch_interface(index, false).unwrap();
     let before = packetrig_sys::clock::monotonic_ns();
     b.rx.wait_for_frames(Nanos::from_millis(20)).unwrap();
     b.rx.wait_for_frames(Nanos::from_millis(20)).unwrap();
     assert!(packetrig_sys::clock::monotonic_ns() - before >= 20_000_000, "the second wait waits");
-    links.set_up(index, true).unwrap();
+    links.switch_interface(index, true).unwrap();
     send(&mut a.tx, &[frame(1, 60)]);
     assert_eq!(receive(&mut b.rx, 1), [frame(1, 60)]);
 }
@@ -309,7 +309,7 @@ fn foreign_address_needs_confirmation_to_open_port() {
     let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let mut links = lab.links();
-    let index = links.by_name("a").unwrap().index;
+    let index = links.find_link_by_name("a").unwrap().index;
     links.add_address(index, "10.1.2.3".parse().unwrap(), 24).unwrap();
     let before = settings(&lab);
     let refused = open_port(&lab.port("a"), OpenOptions::default()).unwrap_err();
@@ -323,7 +323,7 @@ fn ipv6_addresses_are_not_lost() {
     let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let mut links = lab.links();
-    let index = links.by_name("a").unwrap().index;
+    let index = links.find_link_by_name("a").unwrap().index;
     let address = "2001:2::77".parse().unwrap();
     links.add_address(index, address, 64).unwrap();
     let opened = open_port(&lab.port("a"), OpenOptions::default()).unwrap();

@@ -29,7 +29,7 @@ impl PacketTx {
 
     /// Resets the half for another run. Returns `false` if it cannot be used again.
     pub(super) fn reset_for_run(&mut self) -> Result<bool, Error> {
-        self.meter.restart_counts()?;
+        self.meter.restart_interface_counts()?;
         self.stall_watch = StallWatch::default();
         Ok(self.ring.restart_ring()?)
     }

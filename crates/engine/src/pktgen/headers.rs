@@ -106,7 +106,7 @@ pub(super) fn read_headers(reading: &mut PktgenOptionReader, headers: &[PacketHe
 }
 
 /// Refuses settings that are neither options nor the values that the generator writes anyway.
-fn check_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, options: &[&str]) {
+fn check_header_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, options: &[&str]) {
     for (field, setting) in part.header.field_settings() {
         if options.iter().any(|option| field.name.starts_with(option)) {
             continue;
@@ -128,7 +128,7 @@ fn check_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, optio
 }
 
 fn read_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
-    check_settings(reading, part, &["dst", "src"]);
+    check_header_settings(reading, part, &["dst", "src"]);
     for name in ["dst", "src"] {
         require_constant(reading, part, name);
         let bytes = part.first_value(name).to_be_bytes();
@@ -141,7 +141,7 @@ fn read_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
 
 fn read_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &str) {
     const FIELDS: [(&str, &str); 3] = [("id", "id"), ("priority", "p"), ("cfi", "cfi")];
-    check_settings(reading, part, &FIELDS.map(|(name, _)| name));
+    check_header_settings(reading, part, &FIELDS.map(|(name, _)| name));
     for (name, option) in FIELDS {
         require_constant(reading, part, name);
         reading.add_option(format!("{prefix}_{option} {}", part.first_value(name)));
@@ -149,7 +149,7 @@ fn read_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &s
 }
 
 fn read_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
-    check_settings(reading, part, &["src", "dst", "priority."]);
+    check_header_settings(reading, part, &["src", "dst", "priority."]);
     for (field, _) in part.header.field_settings().filter(|(field, _)| field.name.starts_with("priority.")) {
         require_constant(reading, part, field.name);
     }
@@ -167,7 +167,7 @@ fn read_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
 }
 
 fn read_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
-    check_settings(reading, part, &["src", "dst", "traffic_class"]);
+    check_header_settings(reading, part, &["src", "dst", "traffic_class"]);
     require_constant(reading, part, "traffic_class");
     reading.add_option(format!("traffic_class {:02x}", part.first_value("traffic_class")));
     for name in ["src", "dst"] {
@@ -179,7 +179,7 @@ fn read_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
 }
 
 fn read_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
-    check_settings(reading, part, &["src_port", "dst_port", "checksum"]);
+    check_header_settings(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
         let FieldRange { first, last } = read_range(reading, part, name);
         // The generator's bound of a range of ports is exclusive, but a single port is its own bound.

@@ -56,7 +56,7 @@ impl PktgenOptionReader {
 }
 
 /// Returns the settings of all streams of a port, or the problems of all.
-pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
+pub(super) fn read_stream_settings(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
     for stream in streams {

@@ -189,7 +189,7 @@ impl PktgenTx {
             (Some(_), stopped, _) => {
                 let end = stopped.or(lane.counts.last).unwrap_or_default();
                 let elapsed = lane.counts.first.map_or(Nanos::ZERO, |first| end.since(first));
-                lane.spec.timeline.due_before(elapsed).max(lane.counts.frames)
+                lane.spec.timeline.frames_due_before(elapsed).max(lane.counts.frames)
             }
         }
     }
@@ -198,7 +198,7 @@ impl PktgenTx {
 impl StreamTx for PktgenTx {
     fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
-        let settings = options::read_all(&job.streams)?;
+        let settings = options::read_stream_settings(&job.streams)?;
         for (place, (spec, settings)) in job.streams.into_iter().zip(settings).enumerate() {
             let device = format!("{}@{place}", self.interface);
             self.generator.add_device(place, &device)?;

@@ -3,7 +3,7 @@
 //! Pure: no file is opened.
 
 use super::messages::{EngineAbilities, EngineHello};
-use super::render::{CaptureNeed, MAX_BYTES, MAX_FRAMES};
+use super::render::{CaptureFrameNeed, MAX_BYTES, MAX_FRAMES};
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
 use packetrig_plan::{PlanProblem, PlanProblems};
@@ -24,7 +24,7 @@ impl StreamCheck<'_> {
         self.problems.push(PlanProblem::error(format!("flows[{}].{below}", self.spec.number), message));
     }
 
-    fn check_schedule(&mut self) {
+    fn check_stream_schedule(&mut self) {
         let timeline = self.spec.timeline;
         let EngineAbilities { delay, bursts, endless, frames_per_second, .. } = self.engine.abilities;
         if matches!(timeline.shape, SendPattern::Bursts { .. }) && !bursts {
@@ -45,7 +45,7 @@ impl StreamCheck<'_> {
         }
     }
 
-    fn check_frames(&mut self, template: &FrameTemplate) -> Option<CaptureNeed> {
+    fn check_frames(&mut self, template: &FrameTemplate) -> Option<CaptureFrameNeed> {
         let size = &template.spec().size;
         let [shortest, longest] = [size.min_size(), size.max_size()].map(|size| size.kernel_len() as u64);
         // The protocol counts bytes without FCS, the plan with it.
@@ -57,7 +57,7 @@ impl StreamCheck<'_> {
             self.refuse_setting("size", format!("{able}; the plan asks for {found}"));
         }
         let Some(need) =
-            CaptureNeed::from_template(template, self.spec.number, self.spec.timeline.total_frames())
+            CaptureFrameNeed::from_template(template, self.spec.number, self.spec.timeline.total_frames())
         else {
             let what = "plays frames from a file, so a flow without an end needs frames that repeat: no tag \
                 (`metrics.enable: false`) and one size";
@@ -86,7 +86,7 @@ impl StreamCheck<'_> {
 pub(super) fn check_streams(
     engine: &EngineHello,
     streams: &[Arc<StreamSpec>],
-) -> Result<Vec<CaptureNeed>, PlanProblems> {
+) -> Result<Vec<CaptureFrameNeed>, PlanProblems> {
     let mut needs = Vec::new();
     let mut problems = Vec::new();
     // An engine that does not mention streams can send one.
@@ -101,7 +101,7 @@ pub(super) fn check_streams(
     }
     for spec in streams {
         let mut check = StreamCheck { engine, spec, problems: Vec::new() };
-        check.check_schedule();
+        check.check_stream_schedule();
         match spec.source.template() {
             Some(template) => needs.extend(check.check_frames(template)),
             None => check

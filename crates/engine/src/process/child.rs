@@ -60,7 +60,7 @@ impl EngineProcess {
         // Room for the result, so that the guardian never waits for this thread.
         let (started, start) = bounded(1);
         let (release, released) = bounded::<()>(0);
-        let guardian = netns.spawn_in("engine".to_owned(), move || {
+        let guardian = netns.spawn_in_namespace("engine".to_owned(), move || {
             let spawned = spawn_child(prepared);
             let is_running = spawned.is_ok();
             if started.send(spawned).is_ok() && is_running {
@@ -105,13 +105,13 @@ impl EngineProcess {
 
     /// Returns the next message that the engine has sent, if any.
     pub(super) fn receive_reply(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
-        self.errors.read_available();
+        self.errors.read_available_stderr();
         match self.output.next_message(now)? {
             NextEngineMessage::Message(reply) => Ok(Some(reply)),
             NextEngineMessage::Empty => Ok(None),
             NextEngineMessage::Ended => {
                 // The last line on standard error usually says why the engine ended.
-                self.errors.read_available();
+                self.errors.read_available_stderr();
                 Err(EngineFault::Ended(self.errors.last_line()))
             }
         }
@@ -152,7 +152,7 @@ impl EngineProcess {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                    self.errors.read_available();
+                    self.errors.read_available_stderr();
                     return Err(EngineFault::Ended(self.errors.last_line()));
                 }
                 Err(_) => return Err(EngineFault::Deaf),

@@ -2,7 +2,7 @@
 //!
 //! Invariant: counts never decrease, and are never more than the plan allows.
 
-use super::messages::EngineCount;
+use super::messages::EngineStreamCount;
 use crate::sender::LATE_FRAME_THRESHOLD;
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
@@ -25,7 +25,7 @@ pub(super) struct EngineLane {
     pub(super) spec: Arc<StreamSpec>,
     /// Lengths of the shortest and the longest frame, without FCS.
     bytes: [u64; 2],
-    told: EngineCount,
+    told: EngineStreamCount,
     first: Option<MonoTime>,
     last: Option<MonoTime>,
     counted_at: Option<MonoTime>,
@@ -35,7 +35,7 @@ pub(super) struct EngineLane {
 impl EngineLane {
     pub(super) fn new(spec: Arc<StreamSpec>, bytes: [u64; 2], streams: usize) -> Self {
         let series = RateSeries::with_limit(spec.series_seconds_to_reserve(streams));
-        let told = EngineCount { stream: spec.number, ..EngineCount::default() };
+        let told = EngineStreamCount { stream: spec.number, ..EngineStreamCount::default() };
         Self { spec, bytes, told, first: None, last: None, counted_at: None, series }
     }
 
@@ -52,7 +52,7 @@ impl EngineLane {
     /// the times of `span`.
     pub(super) fn update_counts(
         &mut self,
-        told: EngineCount,
+        told: EngineStreamCount,
         start: MonoTime,
         span: (MonoTime, MonoTime),
     ) -> Result<(), String> {
@@ -62,7 +62,7 @@ impl EngineLane {
         let bytes = add_fcs_bytes(told.bytes, told.frames) - add_fcs_bytes(self.told.bytes, self.told.frames);
         self.first = told.first_ns.map(MonoTime::from_nanos).or(self.first);
         self.last = told.last_ns.map(MonoTime::from_nanos).or(self.last);
-        self.told = EngineCount { bound_ns: told.bound_ns.or(self.told.bound_ns), ..told };
+        self.told = EngineStreamCount { bound_ns: told.bound_ns.or(self.told.bound_ns), ..told };
         if frames > 0 {
             // Frames are spread over the time since the last report: the engine reports totals only.
             let from = self.counted_at.or(self.first).unwrap_or(start).max(start);
@@ -73,8 +73,12 @@ impl EngineLane {
         Ok(())
     }
 
-    fn check_counts(&self, told: &EngineCount, (from, now): (MonoTime, MonoTime)) -> Result<(), String> {
-        let EngineCount { frames, bytes, refused, .. } = *told;
+    fn check_counts(
+        &self,
+        told: &EngineStreamCount,
+        (from, now): (MonoTime, MonoTime),
+    ) -> Result<(), String> {
+        let EngineStreamCount { frames, bytes, refused, .. } = *told;
         let before = self.told;
         if frames < before.frames || bytes < before.bytes || refused < before.refused {
             return Err(format!("decrease: {frames} frames after {}", before.frames));
@@ -131,7 +135,7 @@ impl EngineLane {
                 // Time counts from the engine's own first frame: its late start is reported separately.
                 let end = stopped.or(self.last).unwrap_or(start);
                 let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
-                let due = self.spec.timeline.due_before(elapsed);
+                let due = self.spec.timeline.frames_due_before(elapsed);
                 // The value is never below the frames taken: an engine may be ahead of its schedule.
                 due.min(total.unwrap_or(u64::MAX)).max(self.taken_frames())
             }

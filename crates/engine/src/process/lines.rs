@@ -111,7 +111,7 @@ impl<R: Read> StderrTail<R> {
     }
 
     /// Reads the available bytes, up to a limit: a program that writes without end gets the next read later.
-    pub(super) fn read_available(&mut self) {
+    pub(super) fn read_available_stderr(&mut self) {
         let mut chunk = [0; READ_BUFFER_BYTES];
         for _ in 0..4 {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
@@ -196,9 +196,9 @@ mod tests {
     fn only_the_last_words_are_kept() {
         let text = [vec![b'a'; 10_000], b"\nno such device\n\n".to_vec()].concat();
         let mut words = StderrTail::new(&text[..]);
-        words.read_available();
+        words.read_available_stderr();
         assert_eq!(words.last_line(), "no such device");
         assert!(words.tail.len() <= MAX_WORDS);
-        StderrTail::new(std::io::repeat(b'x')).read_available();
+        StderrTail::new(std::io::repeat(b'x')).read_available_stderr();
     }
 }

@@ -112,11 +112,11 @@ pub(super) enum EngineReply {
     Refused(EngineRefusal),
     /// Running totals of all frames sent so far.
     Counters {
-        streams: Vec<EngineCount>,
+        streams: Vec<EngineStreamCount>,
     },
     /// Final totals of all frames sent. It is the last message.
     Ledger {
-        streams: Vec<EngineCount>,
+        streams: Vec<EngineStreamCount>,
     },
     /// A remark for the report.
     Note {
@@ -190,7 +190,7 @@ pub(super) struct EngineRefusal {
 
 /// Running totals of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct EngineCount {
+pub(super) struct EngineStreamCount {
     pub(super) stream: u16,
     /// Frames that the kernel took.
     pub(super) frames: u64,
@@ -257,7 +257,7 @@ mod tests {
             EngineReply::Ready
         );
         let counters = r#"{"type":"counters","streams":[{"stream":0,"frames":5,"bytes":300}]}"#;
-        let count = EngineCount { frames: 5, bytes: 300, ..EngineCount::default() };
+        let count = EngineStreamCount { frames: 5, bytes: 300, ..EngineStreamCount::default() };
         assert_eq!(
             serde_json::from_str::<EngineReply>(counters).unwrap(),
             EngineReply::Counters { streams: vec![count] }

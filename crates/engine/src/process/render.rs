@@ -24,13 +24,13 @@ pub(super) const MAX_BYTES: u64 = 1 << 30;
 
 /// Number of frames that a stream's file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CaptureNeed {
+pub(super) struct CaptureFrameNeed {
     pub(super) frames: u64,
     /// The stream has more frames than the file: the file repeats.
     pub(super) repeat: bool,
 }
 
-impl CaptureNeed {
+impl CaptureFrameNeed {
     /// Computes the need of a stream; `None` if no finite file is enough.
     pub(super) fn from_template(template: &FrameTemplate, number: u16, total: Option<u64>) -> Option<Self> {
         let period = repeat_period(template, number);
@@ -55,11 +55,11 @@ fn repeat_period(template: &FrameTemplate, number: u16) -> Option<u64> {
     fields.iter().try_fold(1, |period: u64, field| {
         let own = field.pattern.period();
         // The least common multiple: all fields must be back at their first value.
-        (period / gcd(period, own)).checked_mul(own)
+        (period / greatest_common_divisor(period, own)).checked_mul(own)
     })
 }
 
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
@@ -71,12 +71,12 @@ pub(super) fn write_capture(
     directory: &Path,
     spec: &StreamSpec,
     template: &FrameTemplate,
-    need: CaptureNeed,
+    need: CaptureFrameNeed,
     key: TagKey,
 ) -> Result<EngineCapture, Error> {
     let file: PathBuf = directory.join(format!("{}.pcap", spec.number));
     let failed = |source| Error::File { path: file.clone(), source };
-    let mut out = BufWriter::new(private_files::create_new(&file).map_err(failed)?);
+    let mut out = BufWriter::new(private_files::create_private_file(&file).map_err(failed)?);
     let mut head = Vec::new();
     write_file_header(CaptureFileFormat::PcapNanos, &CaptureHeader::default(), &mut head);
     out.write_all(&head).map_err(failed)?;

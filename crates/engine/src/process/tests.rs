@@ -114,7 +114,7 @@ fn run(script: &str) -> (u64, SendingRecord) {
 }
 
 /// Returns the fault of an engine that runs this script after its start.
-fn fault_of(script: &str) -> String {
+fn node_fault_of(script: &str) -> String {
     let (_, record) = run(script);
     assert_eq!(record.stalls.len(), 1, "losses are in doubt: {record:?}");
     assert_eq!((record.stalls[0].what, record.stalls[0].until), (PortEventKind::EngineFailed, None));
@@ -166,7 +166,7 @@ fn impossible_counts_are_refused() {
             "it reported an error: no memory",
         ),
     ] {
-        let fault = fault_of(&[script.as_str(), "sleep 1000\n"].concat());
+        let fault = node_fault_of(&[script.as_str(), "sleep 1000\n"].concat());
         assert!(fault.contains(why), "{fault}");
     }
 }
@@ -174,9 +174,10 @@ fn impossible_counts_are_refused() {
 #[test]
 fn a_flood_ends_the_engine() {
     let flood = format!("while :; do\n{}done\n", count("counters", 1, 124).repeat(50));
-    assert!(fault_of(&flood).contains("more than 1000 messages in a second"));
+    assert!(node_fault_of(&flood).contains("more than 1000 messages in a second"));
     assert!(
-        fault_of("head -c 10000000 /dev/zero | tr '\\0' x; sleep 1000\n").contains("a line of it is longer")
+        node_fault_of("head -c 10000000 /dev/zero | tr '\\0' x; sleep 1000\n")
+            .contains("a line of it is longer")
     );
     // A flood on standard error does not stop it.
     let script = ["head -c 10000000 /dev/zero >&2\n", &count("ledger", 100, 12_400)].concat();
@@ -328,7 +329,7 @@ fn rendered(changes: &[(&str, &str)]) -> (messages::EngineCapture, Vec<(u64, Vec
     let directory = tempfile::tempdir().unwrap();
     let spec = &streams(changes)[0];
     let template = spec.source.template().unwrap();
-    let need = render::CaptureNeed::from_template(template, 0, spec.timeline.total_frames()).unwrap();
+    let need = render::CaptureFrameNeed::from_template(template, 0, spec.timeline.total_frames()).unwrap();
     let capture = render::write_capture(directory.path(), spec, template, need, KEY).unwrap();
     let frames = frames_of(&std::fs::read(&capture.file).unwrap());
     (capture, frames)

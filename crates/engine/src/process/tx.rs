@@ -14,8 +14,8 @@ use super::child::EngineProcess;
 use super::fault::{EngineFault, plain_text};
 use super::lane::EngineLane;
 use super::messages::{
-    ENGINE_PROTOCOL_VERSION, EngineCount, EngineHello, EnginePreparation, EngineRefusal, EngineReply,
-    EngineStream, MessageToEngine,
+    ENGINE_PROTOCOL_VERSION, EngineHello, EnginePreparation, EngineRefusal, EngineReply, EngineStream,
+    EngineStreamCount, MessageToEngine,
 };
 use super::{EngineInterface, abilities, render};
 use crate::Error;
@@ -161,7 +161,7 @@ impl ProcessTx {
         }
     }
 
-    fn ask_to_stop(&mut self, now: MonoTime) {
+    fn ask_engine_to_stop(&mut self, now: MonoTime) {
         // An engine without an order to start has sent nothing, so no ledger is awaited.
         if matches!(self.phase, EnginePhase::Waiting) {
             self.end_engine();
@@ -222,7 +222,7 @@ impl ProcessTx {
         matches!(self.phase, EnginePhase::Sending | EnginePhase::Stopping { .. })
     }
 
-    fn update_counts(&mut self, streams: &[EngineCount], now: MonoTime) -> Result<(), EngineFault> {
+    fn update_counts(&mut self, streams: &[EngineStreamCount], now: MonoTime) -> Result<(), EngineFault> {
         let start = self.start.unwrap_or(now);
         for told in streams {
             let lane = self.lanes.iter_mut().find(|lane| lane.spec.number == told.stream);
@@ -240,7 +240,7 @@ impl ProcessTx {
     }
 
     /// Checks that a ledger names every stream.
-    fn check_ledger(&self, streams: &[EngineCount]) -> Result<(), EngineFault> {
+    fn check_ledger(&self, streams: &[EngineStreamCount]) -> Result<(), EngineFault> {
         match self.lanes.iter().find(|lane| !streams.iter().any(|told| told.stream == lane.spec.number)) {
             None => Ok(()),
             Some(lane) => {
@@ -251,7 +251,7 @@ impl ProcessTx {
     }
 
     /// Ends an engine that exceeds a time limit.
-    fn watch_timeouts(&mut self, now: MonoTime) {
+    fn check_engine_timeouts(&mut self, now: MonoTime) {
         match self.phase {
             EnginePhase::Sending if now > self.heard_at + MAX_ENGINE_SILENCE => {
                 self.fail_engine(EngineFault::Silent(now.since(self.heard_at)));
@@ -259,7 +259,7 @@ impl ProcessTx {
             EnginePhase::Sending => {
                 // The engine is asked to end and not killed, because its ledger is still needed.
                 if self.is_overdue(now) {
-                    self.ask_to_stop(now);
+                    self.ask_engine_to_stop(now);
                 }
             }
             EnginePhase::Stopping { since } if now > since + FINAL_COUNTS_TIMEOUT => {
@@ -329,7 +329,7 @@ impl StreamTx for ProcessTx {
                 if self.stopped.is_none() && (self.is_sending() || self.phase == EnginePhase::Waiting) {
                     self.stopped = Some(now);
                 }
-                self.ask_to_stop(now);
+                self.ask_engine_to_stop(now);
             }
         }
     }
@@ -340,7 +340,7 @@ impl StreamTx for ProcessTx {
         }
         let heard = self.read_replies(now);
         match heard {
-            Ok(()) => self.watch_timeouts(now),
+            Ok(()) => self.check_engine_timeouts(now),
             Err(fault) => self.fail_engine(fault),
         }
         if self.phase == EnginePhase::Over {

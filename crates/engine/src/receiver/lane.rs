@@ -108,7 +108,7 @@ impl ReceiverLane {
     /// run, and its mark fits by chance.
     fn cannot_be_copy(&self, found: &FoundTag, number: u64) -> bool {
         !self.spec.untimed
-            && self.window.has_seen(number)
+            && self.window.has_seen_number(number)
             && self.send_times.rules_out_copy(number, found.tag)
     }
 
@@ -119,7 +119,7 @@ impl ReceiverLane {
             return true;
         }
         match (&self.spec.source, self.segments.find_segment(number)) {
-            (FrameSource::Recorded(track), _) => number < track.recording().frames_in_all(),
+            (FrameSource::Recorded(track), _) => number < track.recording().frames_of_all_passes(),
             (_, Some(take)) => {
                 // Generous on purpose: a sender's clock may be fast, and the check must catch only damaged numbers.
                 let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY_SENDER_TOLERANCE;
@@ -137,7 +137,8 @@ impl ReceiverLane {
         let Self { window, spec, segments: takes, .. } = self;
         // The window first: it decides whether the frame is new, late or a copy. Only the first arrival of a number has
         // a latency, because a copy would distort the mean.
-        let arrival = window.on_arrival(known.number, frame.at, |number| second_of(spec, takes, number));
+        let arrival =
+            window.on_arrival(known.number, frame.at, |number| due_second_of_frame(spec, takes, number));
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.frames += 1;
         self.counts.bytes += bytes;
@@ -232,9 +233,9 @@ impl ReceiverLane {
     }
 
     pub(super) fn into_result(mut self, port: usize, sent: u64) -> ReceiveResult {
-        self.window.finish_stream(sent, |number| second_of(&self.spec, &self.segments, number));
+        self.window.finish_stream(sent, |number| due_second_of_frame(&self.spec, &self.segments, number));
         let since_start = self.since_start();
-        self.window.quality_mut().close_seconds();
+        self.window.quality_mut().close_past_seconds();
         let timed = self.spec.latency && self.latency.count() > 0;
         ReceiveResult {
             stream: self.spec.number.into(),
@@ -250,9 +251,9 @@ impl ReceiverLane {
 }
 
 /// Returns the second of the run in which the tagged frame `number` was due.
-fn second_of(spec: &StreamSpec, segments: &StreamSegments, number: u64) -> u64 {
+fn due_second_of_frame(spec: &StreamSpec, segments: &StreamSegments, number: u64) -> u64 {
     match (&spec.source, segments.find_segment(number)) {
-        (FrameSource::Recorded(track), _) => track.second_of(number),
+        (FrameSource::Recorded(track), _) => track.due_second_of_sent_frame(number),
         (_, Some(take)) => take.due_time(number).as_u64() / 1_000_000_000,
         (_, None) => 0,
     }

@@ -55,7 +55,7 @@ impl ReceiverState {
             elsewhere_of: index_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
             elsewhere,
             other_runs: OtherRuns::new(job.earlier_runs),
-            contents: has_recording.then(ContentCounts::preallocated),
+            contents: has_recording.then(ContentCounts::with_allocated_memory),
             port: job.port,
             key: job.key,
             scratch: vec![0; longest_headers(&job.streams)],
@@ -90,7 +90,7 @@ impl ReceiverState {
     }
 
     /// Returns whether the ring must be read often: frames are expected or captured here.
-    pub(super) fn is_needed_often(&self) -> bool {
+    pub(super) fn needs_frequent_reads(&self) -> bool {
         !self.lanes.is_empty() || !self.taps.is_empty()
     }
 

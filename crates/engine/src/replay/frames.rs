@@ -40,7 +40,7 @@ impl StreamFrames {
                 track: Arc::clone(track),
                 next_second: 0,
                 is_waiting: false,
-                contents: ContentCounts::preallocated(),
+                contents: ContentCounts::with_allocated_memory(),
             })),
         })
     }
@@ -95,7 +95,7 @@ pub(crate) struct PlayedRecording {
 
 impl PlayedRecording {
     /// Returns when frame `n`, the next one, is due; if it is not read yet, when to look again.
-    pub(crate) fn next_due(
+    pub(crate) fn next_due_time(
         &mut self,
         timeline: &StreamTimeline,
         n: u64,
@@ -139,11 +139,11 @@ impl PlayedRecording {
 
     /// Returns the frames due before `elapsed` since the start, with `sent` of them already sent. To be called
     /// after sending has ended.
-    pub(crate) fn due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
+    pub(crate) fn frames_due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
-            ReplayTiming::Even => timeline.due_before(elapsed),
+            ReplayTiming::Even => timeline.frames_due_before(elapsed),
             ReplayTiming::Fastest => sent,
-            ReplayTiming::Recorded(_) => sent + self.player.due_before(elapsed),
+            ReplayTiming::Recorded(_) => sent + self.player.frames_due_before(elapsed),
         }
     }
 }

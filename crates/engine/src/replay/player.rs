@@ -113,7 +113,7 @@ impl ReplayPlayer {
     }
 
     /// Counts and discards the frames that are due before `elapsed` since the start.
-    pub(crate) fn due_before(&mut self, elapsed: Nanos) -> u64 {
+    pub(crate) fn frames_due_before(&mut self, elapsed: Nanos) -> u64 {
         let mut frames = 0;
         while matches!(self.peek_frame(), NextFrame::Due(due) if due < elapsed) {
             self.index += 1;

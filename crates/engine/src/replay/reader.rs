@@ -44,12 +44,12 @@ impl ReplaySchedule {
 
 impl RecordingReader {
     pub(super) fn read_recording(mut self) {
-        let stopped = self.read_passes();
+        let stopped = self.read_all_passes();
         self.track.record_reader_end(stopped);
     }
 
     /// Reads all passes; returns why no more frames follow.
-    fn read_passes(&mut self) -> ReaderEndReason {
+    fn read_all_passes(&mut self) -> ReaderEndReason {
         let loops = self.track.recording().loops;
         // A closed channel means that the sender has dropped its player.
         let Ok(mut batch) = self.free.recv() else { return ReaderEndReason::Unwanted };

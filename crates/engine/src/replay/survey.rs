@@ -38,7 +38,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
         ));
     }
     let mut input = ReplayInput::new(file).map_err(|error| recording_error(path, error))?;
-    let mut sums = SurveySums::default();
+    let mut sums = ReplaySurveySums::default();
     let ending = loop {
         let step = input.next_packet(&mut |picked| sums.count_packet(&picked, rewrite));
         if let Some(ending) = step.map_err(|error| recording_error(path, error))? {
@@ -70,7 +70,7 @@ fn explain_missing_frames(skipped: &SkippedPackets, ending: &FileEnding) -> Stri
 }
 
 #[derive(Debug, Default)]
-struct SurveySums {
+struct ReplaySurveySums {
     frames: u64,
     bytes: u64,
     largest: u32,
@@ -85,7 +85,7 @@ struct SurveySums {
     scratch: Vec<u8>,
 }
 
-impl SurveySums {
+impl ReplaySurveySums {
     fn count_packet(&mut self, picked: &ReplayPacket<'_>, rewrite: &FrameRewrite) {
         if self.frames == 0 {
             // Most files do not say whether their frames end with an FCS. The first frame decides for all: captures

@@ -266,5 +266,5 @@ fn seconds_are_those_of_the_frames_sent() {
     let next = track.record_first_of_seconds(0, 0, 0);
     let next = track.record_first_of_seconds(next, 3, 10);
     assert_eq!(next, 4);
-    assert_eq!([0, 9, 10, 11].map(|number| track.second_of(number)), [0, 0, 3, 3]);
+    assert_eq!([0, 9, 10, 11].map(|number| track.due_second_of_sent_frame(number)), [0, 0, 3, 3]);
 }

@@ -51,7 +51,7 @@ impl ReplayTrack {
     }
 
     /// Returns the second in which tagged frame `number` was due, if this sender has already sent it.
-    pub fn second_of(&self, number: u64) -> u64 {
+    pub fn due_second_of_sent_frame(&self, number: u64) -> u64 {
         // The numbers increase with the seconds, and unknown seconds hold the maximum.
         let begun = self.seconds.partition_point(|first| first.load(Ordering::Relaxed) <= number);
         begun.saturating_sub(1) as u64

@@ -11,7 +11,7 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_stats::result::{
-    CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks, SentAhead,
+    CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks, SentAheadBurst,
 };
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
@@ -45,12 +45,12 @@ pub(super) enum PortPart {
 
 /// A component of a port that failed before the end of the run.
 #[derive(Debug)]
-pub(super) struct PartFault {
+pub(super) struct PortPartFault {
     pub(super) part: PortPart,
     pub(super) fault: WorkerFault,
 }
 
-impl PartFault {
+impl PortPartFault {
     fn port_event(&self) -> PortEvent {
         let only_sending = self.part == PortPart::Sender;
         PortEvent { what: PortEventKind::PortFailed, from: self.fault.since, until: None, only_sending }
@@ -78,13 +78,13 @@ pub(super) struct PortOutcome {
     pub(super) events: Vec<PortEvent>,
     pub(super) peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
-    pub(super) sent_ahead: Vec<SentAhead>,
+    pub(super) sent_ahead: Vec<SentAheadBurst>,
     pub(super) untagged_contents: ContentCounts,
     /// Doubts about the port, in words.
     pub(super) caveats: Vec<String>,
     /// Reason why the counts of its sender are uncertain.
     pub(super) sender_fault: Option<String>,
-    pub(super) faults: Vec<PartFault>,
+    pub(super) faults: Vec<PortPartFault>,
 }
 
 /// Inputs of the final accounts.
@@ -97,7 +97,7 @@ pub(super) struct RigAccount<'a> {
 
 impl RigAccount<'_> {
     /// Adds ports, captures and caveats to the result.
-    pub(super) fn fill_result(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
+    pub(super) fn fill_node_result(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for outcome in self.ports {
             let texts = outcome.caveats.iter().cloned();
             result.caveats.extend(
@@ -109,7 +109,7 @@ impl RigAccount<'_> {
             result.caveats.extend(
                 faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::EngineFailed, text, true)),
             );
-            let faults = outcome.faults.iter().map(PartFault::describe_fault);
+            let faults = outcome.faults.iter().map(PortPartFault::describe_fault);
             result.caveats.extend(
                 faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::PortFailed, text, true)),
             );
@@ -203,7 +203,7 @@ impl RigAccount<'_> {
                 .events
                 .iter()
                 .copied()
-                .chain(outcome.faults.iter().map(PartFault::port_event))
+                .chain(outcome.faults.iter().map(PortPartFault::port_event))
                 .collect(),
             untagged_contents: outcome.untagged_contents.clone(),
             peaks: outcome.peaks,

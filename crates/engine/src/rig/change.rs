@@ -6,7 +6,7 @@
 //!
 //! Invariant: a change that is impossible fails while streams are held, when it can still be undone.
 
-use super::prepare::{bind_plan, check_sizes, stream_spec};
+use super::prepare::{bind_plan, check_frame_sizes, stream_spec};
 use super::steering::{SteeredStreamState, check_steerable};
 use super::{SteeredPlane, TestRig};
 use crate::Error;
@@ -89,7 +89,7 @@ impl SteeredPlane for TestRig {
             PlanChange::Resume(streams) => {
                 self.hold_idle_streams(&self.check_stream_numbers(streams)?, true)?
             }
-            PlanChange::Replan(growth) => self.hold_changed(growth)?,
+            PlanChange::Replan(growth) => self.hold_changed_streams(growth)?,
             _ => return Err(Error::Bug("streams were held for a change that does not restart them")),
         };
         let held = change.own.iter().map(|(stream, next)| {
@@ -103,7 +103,7 @@ impl SteeredPlane for TestRig {
 
     fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
-        let announced = self.announce_segments_of(&mut change, held, at);
+        let announced = self.announce_change_segments(&mut change, held, at);
         // This happens after an error too: otherwise `undo_change` could not let the held streams continue.
         self.change = Some(change);
         announced
@@ -142,7 +142,7 @@ impl SteeredPlane for TestRig {
 }
 
 impl TestRig {
-    fn announce_segments_of(
+    fn announce_change_segments(
         &mut self,
         change: &mut RigChange,
         held: &[HeldStream],
@@ -159,7 +159,7 @@ impl TestRig {
         for held in held {
             let segment = match change.own.get(&held.stream) {
                 Some(next) => next.segment_from(origin),
-                None => self.segment_elsewhere(held, origin)?,
+                None => self.build_remote_segment(held, origin)?,
             };
             segments.push((self.specs[held.stream].number, segment));
         }
@@ -177,7 +177,7 @@ impl TestRig {
     /// Holds the streams that are not being sent now; streams that are being sent continue undisturbed.
     fn hold_idle_streams(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
         let here: BTreeSet<usize> = self
-            .sent_here()
+            .locally_sent_streams()
             .filter(|stream| streams.contains(stream) && !self.gone.contains(stream))
             .collect();
         let sending = self.sending_streams(&here)?;
@@ -202,7 +202,7 @@ impl TestRig {
     }
 
     /// Holds the sent streams with changed rates or sizes; the other streams get their change when they start again.
-    fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
+    fn hold_changed_streams(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
         // The growth is compiled before any stream is held: an impossible plan must not interrupt the traffic.
         let growth = self.compile_growth(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
@@ -235,7 +235,7 @@ impl TestRig {
         }
         check_steerable(&newer)?;
         let infos = self.ports();
-        check_sizes(&newer, &infos)?;
+        check_frame_sizes(&newer, &infos)?;
         let newer = bind_plan(newer, &self.places, &infos)?;
         let plan = self.plan.with_growth(growth, &newer).ok_or(MISSED_CHANGE_ERROR)?;
         let kept: BTreeSet<usize> = growth.indices().iter().copied().collect();
@@ -270,7 +270,7 @@ impl TestRig {
 
     /// Builds the segment of a stream that another node sends. Its time is only as exact as this node knows it, which
     /// is enough to assign a lost frame to a second.
-    fn segment_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<StreamSegment, Error> {
+    fn build_remote_segment(&mut self, held: &HeldStream, origin: Nanos) -> Result<StreamSegment, Error> {
         let HeldStream { stream, number, index, mac } = *held;
         // Another node must not decide what this node sends or to which address it sends.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {

@@ -134,7 +134,7 @@ pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[R
         able.iter().filter_map(|back_end| nearest_limit(limits, *back_end, &abilities.driver, needs.size));
     // A measurement on this machine overrides every rule below, including the default (decision 0007).
     if let Some(best) = measured.max_by_key(|limit| limit.frames_per_second) {
-        return choose_calibrated(best, needs, abilities, limits, obstacle.as_deref());
+        return choose_calibrated_back_end(best, needs, abilities, limits, obstacle.as_deref());
     }
     // XDP pays off only beyond the rate of the rings, because it keeps a processor busy.
     if obstacle.is_none()
@@ -165,7 +165,7 @@ fn explain_packet_choice(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     }
 }
 
-fn choose_calibrated(
+fn choose_calibrated_back_end(
     best: &RigLimit,
     needs: &PortNeeds,
     abilities: &PortAbilities,

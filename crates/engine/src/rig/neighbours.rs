@@ -77,7 +77,7 @@ impl TestRig {
 
     /// Returns whether an address or interface of this name belongs to another node.
     fn is_elsewhere(&self, source: &str) -> bool {
-        let mut elsewhere = self.plan.plan.interfaces.iter().filter(|of| !self.places.is_here(of.port));
+        let mut elsewhere = self.plan.plan.interfaces.iter().filter(|of| !self.places.is_local_port(of.port));
         elsewhere.any(|of| of.name == source || of.addresses.iter().any(|address| address.name == source))
     }
 
@@ -102,7 +102,7 @@ impl TestRig {
         let found = self.list_found_neighbours();
         let mut states = Vec::new();
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
-            if !self.places.is_here(interface.port) {
+            if !self.places.is_local_port(interface.port) {
                 continue;
             }
             // Several addresses may share a gateway; it is listed once.

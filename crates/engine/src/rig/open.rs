@@ -41,7 +41,7 @@ pub trait HeldPort: Send {
     /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
     fn await_ready(&mut self) -> Result<(), Error>;
     /// Corrects the port's description after [`Self::await_ready`].
-    fn revise_info(&self, info: &mut PortInfo) {
+    fn correct_port_info(&self, info: &mut PortInfo) {
         let _ = info;
     }
     /// Returns the location of the interface for emulated interfaces; `None` if the port cannot have any.
@@ -122,8 +122,8 @@ pub struct MachinePorts {
 impl PortOpener for MachinePorts {
     fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         // Entered once for everything that opening does in this namespace.
-        NetNs::open_or_current(port.location.namespace.as_deref())?
-            .run_in(|| self.open_local_port(port, largest))?
+        NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?
+            .run_in_namespace(|| self.open_local_port(port, largest))?
     }
 }
 
@@ -163,10 +163,10 @@ impl MachinePorts {
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
         match self.back_end {
             Some(BackEnd::Xdp) => {
-                self.open_xdp(port, of_xdp, self.send_method(port), REQUESTED_BACK_END_REASON.into())
+                self.open_xdp_port(port, of_xdp, self.send_method(port), REQUESTED_BACK_END_REASON.into())
             }
             Some(BackEnd::AfXdp) => {
-                self.open_xdp(port, of_xdp, SendMethod::Socket(None), REQUESTED_BACK_END_REASON.into())
+                self.open_xdp_port(port, of_xdp, SendMethod::Socket(None), REQUESTED_BACK_END_REASON.into())
             }
             // These back ends continue by themselves once started, so a lease could not stop them.
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
@@ -188,15 +188,15 @@ impl MachinePorts {
             Some(_) => {
                 let why =
                     format!("{REQUESTED_BACK_END_REASON}: AF_PACKET rings work with every kernel and card");
-                self.open_packet(port, of_rings, why)
+                self.open_packet_port(port, of_rings, why)
             }
-            None if self.steered => self.open_packet(
+            None if self.steered => self.open_packet_port(
                 port,
                 of_rings,
                 "streams are started, stopped and changed during the run, which AF_PACKET rings support"
                     .into(),
             ),
-            None => self.open_chosen(port, options),
+            None => self.open_chosen_port(port, options),
         }
     }
 
@@ -207,7 +207,7 @@ impl MachinePorts {
         }
     }
 
-    fn open_xdp(
+    fn open_xdp_port(
         &self,
         port: &Port,
         options: OpenOptions,
@@ -235,33 +235,33 @@ impl MachinePorts {
             .map_or(SendMethod::Live, |reason| SendMethod::Socket(Some(reason)))
     }
 
-    fn open_chosen(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+    fn open_chosen_port(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
         let BackEndChoice { back_end, why } = self.choose_back_end(port)?;
         let opened = match back_end {
-            BackEnd::Xdp => self.open_xdp(port, options, self.send_method(port), why.clone()),
-            BackEnd::AfXdp => self.open_xdp(port, options, SendMethod::Socket(None), why.clone()),
-            _ => return self.open_packet(port, options, why),
+            BackEnd::Xdp => self.open_xdp_port(port, options, self.send_method(port), why.clone()),
+            BackEnd::AfXdp => self.open_xdp_port(port, options, SendMethod::Socket(None), why.clone()),
+            _ => return self.open_packet_port(port, options, why),
         };
         // A plan that works on rings must not fail because a faster back end does.
         opened.or_else(|error| {
             let why = format!("{why}; but back end {} does not work here: {error}", back_end.name());
-            self.open_packet(port, options, why)
+            self.open_packet_port(port, options, why)
         })
     }
 
     /// Chooses the back end of a port.
     fn choose_back_end(&self, port: &Port) -> Result<BackEndChoice, Error> {
-        let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&port.location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&port.location.interface)?;
         let ethtool = EthtoolCalls::open_in(&netns)?;
         let speed = port.speed.or_else(|| {
-            let speed = ethtool.read_speed(&link.name).ok().flatten()?;
+            let speed = ethtool.read_link_speed(&link.name).ok().flatten()?;
             Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
         });
         // A kernel that cannot tell counts as one without XDP in the driver: rings work everywhere.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let abilities = PortAbilities {
-            driver: ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
+            driver: ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default(),
             processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
             no_bpf: packetrig_sys::xdp::bpf_obstacle().map(|error| error.to_string()),
             native: features.native,
@@ -269,7 +269,7 @@ impl MachinePorts {
         Ok(choose_back_end(&self.port_needs(port, speed), &abilities, &self.limits))
     }
 
-    fn open_packet(&self, port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
+    fn open_packet_port(&self, port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
         if let Some(kept) = &self.kept {
             let lent = kept.reuse_or_open_port(port, options)?;
             return Ok(OpenPort {

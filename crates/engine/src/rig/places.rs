@@ -81,7 +81,7 @@ impl PortPlaces {
         }
         // This check comes before opening, because opening a port changes its interface: if the owner
         // refuses, the interface must be unchanged.
-        let bound = plan.clone().bind_local_part(&speeds, &|port| self.is_here(port));
+        let bound = plan.clone().bind_local_part(&speeds, &|port| self.is_local_port(port));
         let bound = match bound {
             Ok(bound) => bound,
             // A link may report its speed only when it is up. The parts that are known are checked now.
@@ -119,7 +119,7 @@ impl PortPlaces {
     }
 
     fn ports_here(&self, plan: &Plan, infos: &[(usize, PortInfo)]) -> Vec<PermitPort> {
-        let here = plan.ports.iter().enumerate().filter(|(index, _)| self.is_here(*index));
+        let here = plan.ports.iter().enumerate().filter(|(index, _)| self.is_local_port(*index));
         let ports = here.map(|(index, port)| PermitPort {
             port: index,
             interface: port.location.clone(),
@@ -131,7 +131,7 @@ impl PortPlaces {
 
     /// Returns the files that local ports read frames from.
     fn replay_files(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
-        let here = plan.streams.iter().filter(|stream| self.is_here(stream.tx));
+        let here = plan.streams.iter().filter(|stream| self.is_local_port(stream.tx));
         let files = here.filter_map(|stream| match &stream.frames {
             FrameOrigin::Recorded(recording) => Some(recording.file.canonicalize().ok()),
             FrameOrigin::Made(_) => None,
@@ -139,7 +139,7 @@ impl PortPlaces {
         files.collect()
     }
 
-    pub(super) fn is_here(&self, port: usize) -> bool {
+    pub(super) fn is_local_port(&self, port: usize) -> bool {
         self.assigned_locations().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
     }
 
@@ -155,8 +155,8 @@ impl PortPlaces {
 
 /// Reads the speed that a link of this machine reports.
 fn link_speed(location: &PortLocation) -> Option<BitRate> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = EthtoolCalls::open_in(&netns).ok()?.read_speed(&location.interface).ok().flatten()?;
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()?;
+    let speed = EthtoolCalls::open_in(&netns).ok()?.read_link_speed(&location.interface).ok().flatten()?;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 

@@ -73,7 +73,7 @@ impl DataPlane for TestRig {
         let steered = self.steered_streams.is_some();
         self.permit_neighbour_requests()?;
         if !steered {
-            self.resolve_neighbours(&self.sent_here().collect())?;
+            self.resolve_neighbours(&self.locally_sent_streams().collect())?;
         }
         // The list of earlier runs is read before the receivers start, so that they recognise frames of those
         // runs from the first one on.
@@ -166,7 +166,7 @@ impl DataPlane for TestRig {
         result.started = self.started.unwrap_or_else(|| self.clock.now());
         // From here on the order matters. Senders stop first. Then interfaces that answer for devices stop, because
         // their frames are not part of the test. Receivers stop last, so that every sent frame can still arrive.
-        self.running_ports.iter_mut().try_for_each(RunningPort::end_host)?;
+        self.running_ports.iter_mut().try_for_each(RunningPort::stop_device_host)?;
         let sent = self.finish_senders(&mut result)?;
         let totals = self.totals_by_stream(&result, sent_elsewhere);
         let ports = self.finish_receivers(sent, &totals, &mut result)?;
@@ -179,7 +179,7 @@ impl DataPlane for TestRig {
         let interrupted = self.interrupted && self.steered_streams.is_none();
         let account =
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
-        account.fill_result(&mut result, captured);
+        account.fill_node_result(&mut result, captured);
         account.add_recording_caveats(&mut result);
         tap_losses::add_doubts(&mut result, self.has_receivers_elsewhere());
         result.machine = Some(describe_this_machine());
@@ -190,7 +190,7 @@ impl DataPlane for TestRig {
 /// Describes the machine that this process runs on.
 pub fn describe_this_machine() -> MachineInfo {
     MachineInfo {
-        kernel: kernel::release_name(),
+        kernel: kernel::kernel_release_name(),
         architecture: kernel::architecture(),
         processor: kernel::processor_model(),
         processors: sched::allowed_cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
@@ -208,7 +208,7 @@ impl TestRig {
         let mut events = self.watcher.as_mut().map(PortWatcher::finish_watch).unwrap_or_default();
         let mut ports = Vec::with_capacity(self.running_ports.len());
         // All receivers stop at once: each may be waiting for frames and reads its orders only then.
-        self.running_ports.iter().for_each(RunningPort::begin_finish_receiver);
+        self.running_ports.iter().for_each(RunningPort::begin_receiver_finish);
         for (running, sent) in self.running_ports.iter_mut().zip(sent) {
             let received = running.finish_receiver(&self.clock, totals)?;
             result.receive.extend(received.frames.streams);

@@ -11,13 +11,13 @@ use packetrig_units::FrameSize;
 use std::sync::Arc;
 
 /// Opens the local ports in parallel: the kernel needs time to create rings.
-pub(super) fn open_all(
+pub(super) fn open_local_ports(
     plan: &Plan,
     places: &PortPlaces,
     opener: &dyn PortOpener,
 ) -> Result<Vec<(usize, OpenPort)>, Error> {
     std::thread::scope(|scope| {
-        let ports = plan.ports.iter().enumerate().filter(|(index, _)| places.is_here(*index));
+        let ports = plan.ports.iter().enumerate().filter(|(index, _)| places.is_local_port(*index));
         let mut opening = Vec::new();
         for (index, port) in ports {
             let sent = plan.streams.iter().filter(|stream| stream.tx == index);
@@ -46,7 +46,7 @@ pub(super) fn bind_plan(
     for (port, info) in infos {
         speeds[*port] = info.speed;
     }
-    Ok(plan.bind_local_part(&speeds, &|port| places.is_here(port))?)
+    Ok(plan.bind_local_part(&speeds, &|port| places.is_local_port(port))?)
 }
 
 /// Builds template and schedule of a stream of the plan.
@@ -59,7 +59,7 @@ pub(super) fn stream_spec(
     let of_plan = &plan.plan.streams[stream];
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
-    let sent_elsewhere = !places.is_here(of_plan.tx);
+    let sent_elsewhere = !places.is_local_port(of_plan.tx);
     // Other nodes' neighbour discovery is not visible here. If the neighbour belongs to the plan, its address is known.
     let mac = mac.or_else(|| {
         of_plan
@@ -86,7 +86,7 @@ pub(super) fn stream_spec(
 }
 
 /// Checks that frames fit the local ports.
-pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
+pub(super) fn check_frame_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
     let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest_frame();
         // The kernel accepts one 802.1Q tag beyond the MTU.

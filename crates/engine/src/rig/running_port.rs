@@ -4,19 +4,19 @@ mod captures;
 mod results;
 mod streams;
 
-use super::account::{PartFault, PortPart};
+use super::account::{PortPart, PortPartFault};
 use super::{HeldPort, OpenPort, OwnerPermit, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureTap, PortCapture};
 use crate::clock::RealClock;
-use crate::device::host::{DeviceHost, HostLatest};
+use crate::device::host::{DeviceHost, PublishedHostCounters};
 use crate::device::{DeviceMachine, PortSite};
 use crate::gate::SendGate;
 use crate::port::WorkerClock;
 use crate::segment::StreamSegment;
 use crate::stream::{ClockShift, EarlierRun, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
 use crate::worker::{
-    EndedWorker, PortWorker, PublishedRxCounts, PublishedTxCounts, ReceivingHalf, SendingHalf, WorkerFault,
+    FinishedWorker, PortWorker, PublishedRxCounts, PublishedTxCounts, ReceivingHalf, SendingHalf, WorkerFault,
 };
 use packetrig_plan::Plan;
 use packetrig_plan::device::DeviceInterface;
@@ -41,7 +41,7 @@ enum PortHalfState<T, W> {
 }
 
 impl<T, W> PortHalfState<T, W> {
-    fn take_unused(&mut self) -> Result<T, Error> {
+    fn take_unused_half(&mut self) -> Result<T, Error> {
         match std::mem::replace(self, Self::Lost) {
             Self::Unused(half) => Ok(half),
             _ => Err(Error::Bug("a sender or receiver of a port was armed twice")),
@@ -58,7 +58,7 @@ impl<T, W> PortHalfState<T, W> {
 
 /// A port of a run. Fields drop in this order: workers, files, then the interface is restored.
 pub(super) struct RunningPort {
-    pub(super) host: Option<PortWorker<DeviceHost, HostLatest>>,
+    pub(super) host: Option<PortWorker<DeviceHost, PublishedHostCounters>>,
     port: usize,
     info: PortInfo,
     tx: PortHalfState<Box<dyn StreamTx>, PortWorker<SendingHalf, PublishedTxCounts>>,
@@ -71,11 +71,11 @@ pub(super) struct RunningPort {
     captures: Vec<PortCapture>,
     taps: Vec<CaptureTap>,
     /// Parts of the port that an error ended before the run did.
-    faults: Vec<PartFault>,
+    faults: Vec<PortPartFault>,
     hold: Box<dyn HeldPort>,
 }
 
-fn closing_thread() -> Builder {
+fn closing_thread_builder() -> Builder {
     Builder::new().name("closing".to_owned())
 }
 
@@ -89,8 +89,8 @@ pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
             let tx = std::mem::replace(&mut running.tx, PortHalfState::Lost);
             let rx = std::mem::replace(&mut running.rx, PortHalfState::Lost);
             // If no thread can be started, the half is closed right here.
-            drop(closing_thread().spawn_scoped(scope, move || drop(tx)));
-            drop(closing_thread().spawn_scoped(scope, move || drop(rx)));
+            drop(closing_thread_builder().spawn_scoped(scope, move || drop(tx)));
+            drop(closing_thread_builder().spawn_scoped(scope, move || drop(rx)));
         }
     });
     for running in running_ports {
@@ -155,10 +155,10 @@ impl RunningPort {
     }
 
     /// Ends the emulated interfaces. Only test frames are counted after this.
-    pub(super) fn end_host(&mut self) -> Result<(), Error> {
+    pub(super) fn stop_device_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
         // The worker ends first, then the machine: `end` sends the pending frames on this thread.
-        let EndedWorker { work, fault } = host.quit_and_join()?;
+        let FinishedWorker { work, fault } = host.quit_and_join()?;
         self.record_fault(PortPart::Interfaces, fault);
         let now = RealClock::new().now();
         self.record_final_error(PortPart::Interfaces, work.stop_and_drain(), now);
@@ -167,7 +167,7 @@ impl RunningPort {
 
     /// Records the fault that ended one component of the port before the end of the run.
     fn record_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
-        self.faults.extend(fault.map(|fault| PartFault { part, fault }));
+        self.faults.extend(fault.map(|fault| PortPartFault { part, fault }));
     }
 
     /// Adds a fault for an error at the end of the run, after the workers have ended.
@@ -177,12 +177,12 @@ impl RunningPort {
         if let Err(error) = ended
             && !is_known
         {
-            self.faults.push(PartFault { part, fault: WorkerFault { error, since: now } });
+            self.faults.push(PortPartFault { part, fault: WorkerFault { error, since: now } });
         }
     }
 
     /// Takes the parts of the port that an error has ended.
-    pub(super) fn take_faults(&mut self) -> Vec<PartFault> {
+    pub(super) fn take_faults(&mut self) -> Vec<PortPartFault> {
         std::mem::take(&mut self.faults)
     }
 
@@ -199,7 +199,7 @@ impl RunningPort {
         steered: bool,
         earlier_runs: Vec<EarlierRun>,
     ) -> Result<(), Error> {
-        let mut rx = self.rx.take_unused()?;
+        let mut rx = self.rx.take_unused_half()?;
         // Refused while arming, when nothing has been sent yet.
         if steered && rx.steered_receiver().is_none() {
             return Err(self.build_steering_error());
@@ -207,7 +207,7 @@ impl RunningPort {
         // A frame of any stream may be misdelivered to this port, so the kernel may drop unwanted frames only where no
         // port of the plan expects a stream.
         if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
-            self.taps.iter_mut().for_each(CaptureTap::set_alone);
+            self.taps.iter_mut().for_each(CaptureTap::mark_as_only_reader);
         }
         let streams = select_specs(specs, &self.receives);
         let elsewhere = select_specs(specs, &self.elsewhere);
@@ -241,7 +241,7 @@ impl RunningPort {
         if self.sends.is_empty() && !steered {
             return Ok(());
         }
-        let mut tx = self.tx.take_unused()?;
+        let mut tx = self.tx.take_unused_half()?;
         if steered && tx.steered_sender().is_none() {
             return Err(self.build_steering_error());
         }

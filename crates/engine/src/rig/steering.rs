@@ -36,7 +36,7 @@ impl TestRig {
 
     pub(super) fn switch_captures(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
-        let mut here = ports.iter().filter(|port| self.places.is_here(**port));
+        let mut here = ports.iter().filter(|port| self.places.is_local_port(**port));
         // All ports are checked first, so that an error starts or stops no capture at all.
         let bare = here.find(|port| !captures.iter().any(|(of, _)| of == *port));
         if let Some(port) = bare.and_then(|port| self.plan.plan.ports.get(*port)) {
@@ -54,11 +54,12 @@ impl TestRig {
     }
 
     pub(super) fn switch_links(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
-        for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
+        for port in ports.iter().filter(|port| self.places.is_local_port(**port)).copied().collect::<Vec<_>>()
+        {
             if let Some(watcher) = &self.watcher {
                 // The change is declared before the link is switched: otherwise a look of the watcher in
                 // between would blame the device or the cable.
-                watcher.declare_link(port, !up);
+                watcher.declare_link_change(port, !up);
             }
             let running =
                 self.running(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;

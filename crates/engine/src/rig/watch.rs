@@ -62,9 +62,9 @@ impl PortWatcher {
     }
 
     /// Announces that the plan is about to switch the link of this port down or up.
-    pub(super) fn declare_link(&self, port: usize, down: bool) {
+    pub(super) fn declare_link_change(&self, port: usize, down: bool) {
         if let Some(log) = lock_logs(&self.logs).get_mut(&port) {
-            log.declare_link(down);
+            log.declare_link_change(down);
         }
     }
 

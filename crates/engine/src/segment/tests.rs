@@ -44,7 +44,7 @@ fn after_a_pause_the_rest_follows() {
     let take = take(first, Nanos::from_secs(9), timeline(1_000, SendPattern::Frames(10)));
     assert_eq!((take.due_time(104), take.due_time(105)), (Nanos::from_secs(9), Nanos::from_millis(9_001)));
     assert_eq!((take.end_number(), take.frame_index(109)), (110, FrameIndex { number: 109, index: 9 }));
-    assert_eq!(take.due_before(Nanos::from_millis(9_002)), 106);
+    assert_eq!(take.frames_due_before(Nanos::from_millis(9_002)), 106);
     assert!(!take.is_fresh());
 }
 
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let take = take(FrameIndex { number: first, index }, Nanos::from_millis(ms), timeline(pps, SendPattern::Endless));
         prop_assert!(take.due_time(first + n) <= take.due_time(first + n + 1));
-        prop_assert_eq!(take.due_before(take.due_time(first + n) + Nanos::new(1)), first + n + 1);
+        prop_assert_eq!(take.frames_due_before(take.due_time(first + n) + Nanos::new(1)), first + n + 1);
         prop_assert_eq!(take.due_time(first), Nanos::from_millis(ms));
     }
 }

@@ -5,7 +5,7 @@
 //! with the plan's rate and a bucket of [`SPACING_TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room drops
 //! fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
 
-use packetrig_stats::result::SentAhead;
+use packetrig_stats::result::SentAheadBurst;
 use packetrig_units::{MonoTime, Nanos};
 
 /// A frame may be this much nearer to earlier frames than planned: no sender and no device is more exact.
@@ -17,18 +17,18 @@ const MAX_STORED_BURSTS: usize = 512;
 
 /// Bursts of a sender.
 #[derive(Clone, Debug)]
-pub(crate) struct AheadLog {
-    bursts: Vec<SentAhead>,
+pub(crate) struct AheadBurstLog {
+    bursts: Vec<SentAheadBurst>,
 }
 
-impl Default for AheadLog {
+impl Default for AheadBurstLog {
     fn default() -> Self {
         // The memory is reserved here, because a sender allocates nothing while it sends.
         Self { bursts: Vec::with_capacity(MAX_STORED_BURSTS) }
     }
 }
 
-impl AheadLog {
+impl AheadBurstLog {
     /// Adds frames that left ahead between two instants.
     pub(crate) fn add_burst(&mut self, from: MonoTime, until: MonoTime, frames: u64) {
         if let Some(last) = self.bursts.last_mut()
@@ -42,36 +42,36 @@ impl AheadLog {
         if self.bursts.len() == MAX_STORED_BURSTS {
             self.join_neighbours();
         }
-        self.bursts.push(SentAhead { from, until, frames });
+        self.bursts.push(SentAheadBurst { from, until, frames });
     }
 
     fn join_neighbours(&mut self) {
-        let pairs = self.bursts.chunks(2).map(|pair| SentAhead {
+        let pairs = self.bursts.chunks(2).map(|pair| SentAheadBurst {
             from: pair[0].from,
             until: pair[pair.len() - 1].until,
             frames: pair.iter().map(|burst| burst.frames).sum(),
         });
-        let joined: Vec<SentAhead> = pairs.collect();
+        let joined: Vec<SentAheadBurst> = pairs.collect();
         self.bursts.clear();
         self.bursts.extend(joined);
     }
 
-    pub(crate) fn bursts(&self) -> Vec<SentAhead> {
+    pub(crate) fn bursts(&self) -> Vec<SentAheadBurst> {
         self.bursts.clone()
     }
 }
 
 /// Detects frames that leave ahead.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AheadMeter {
+pub(crate) struct AheadFrameDetector {
     /// Minimum lateness of a frame that keeps its distance from earlier frames.
     bar: Nanos,
     /// Due time of the last frame, if it left ahead.
     ahead: Option<MonoTime>,
-    log: AheadLog,
+    log: AheadBurstLog,
 }
 
-impl AheadMeter {
+impl AheadFrameDetector {
     /// Checks a frame that was due at `due` and leaves now.
     pub(crate) fn add_frame(&mut self, due: MonoTime, now: MonoTime) {
         if let Some(before) = self.ahead.take() {
@@ -88,7 +88,7 @@ impl AheadMeter {
         }
     }
 
-    pub(crate) fn bursts(&self) -> Vec<SentAhead> {
+    pub(crate) fn bursts(&self) -> Vec<SentAheadBurst> {
         self.log.bursts()
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn ahead(departures: &[(u64, u64)]) -> u64 {
-        let mut meter = AheadMeter::default();
+        let mut meter = AheadFrameDetector::default();
         for (due, left) in departures {
             meter.add_frame(at(*due), at(*left));
         }

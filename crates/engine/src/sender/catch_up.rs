@@ -27,7 +27,7 @@ pub(crate) const ALWAYS_LATE_AFTER: Nanos = Nanos::from_secs(1);
 pub(crate) const MAX_HOLD_UP: Nanos = Nanos::from_millis(10);
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CatchUp {
+pub(crate) struct SenderLag {
     /// Delay of the sender at `since`.
     lag: Nanos,
     since: MonoTime,
@@ -36,7 +36,7 @@ pub(crate) struct CatchUp {
     stalls: StallLog,
 }
 
-impl CatchUp {
+impl SenderLag {
     /// Returns how far behind its schedule the sender must stay.
     pub(crate) fn current_lag(&self, now: MonoTime) -> Nanos {
         // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4 while it catches up.
@@ -101,7 +101,7 @@ mod tests {
 
     /// Simulates a sender of a frame each `gap` that cannot send during these times; returns when it sent which frame.
     fn departures(gap: u64, frames: u64, stalls: &[(u64, u64)]) -> Vec<u64> {
-        let (mut catch_up, mut sent) = (CatchUp::default(), Vec::new());
+        let (mut catch_up, mut sent) = (SenderLag::default(), Vec::new());
         for now in 0..10_000_000 {
             let next = sent.len() as u64;
             if next == frames {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn stall_event_lasts_until_sender_is_on_time() {
         use packetrig_stats::port_event::PortEventKind;
-        let mut catch_up = CatchUp::default();
+        let mut catch_up = SenderLag::default();
         catch_up.update_lag(at(100_000), at(300_000));
         catch_up.update_lag(at(1_400_000), at(1_400_000));
         let what = PortEventKind::SenderStalled { most_late: Nanos::from_millis(200) };

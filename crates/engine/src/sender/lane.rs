@@ -70,10 +70,10 @@ impl StreamLane {
     }
 
     /// Returns when the next frame is due, or when to look for it again; frames without a schedule are due now.
-    pub(super) fn next_due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
+    pub(super) fn next_due_time(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
         match &mut self.frames {
             StreamFrames::Played(playing) => {
-                playing.next_due(&self.spec.timeline, self.counts.frames, start, now)
+                playing.next_due_time(&self.spec.timeline, self.counts.frames, start, now)
             }
             StreamFrames::Made(take) => start + take.due_time(self.counts.frames),
         }
@@ -133,9 +133,9 @@ impl StreamLane {
         let sent = self.counts.frames;
         let due = match (&mut self.frames, elapsed) {
             (StreamFrames::Played(playing), Some(elapsed)) => {
-                playing.due_before(&self.spec.timeline, sent, elapsed)
+                playing.frames_due_before(&self.spec.timeline, sent, elapsed)
             }
-            (StreamFrames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
+            (StreamFrames::Made(take), Some(elapsed)) => take.frames_due_before(elapsed).min(self.end),
             // An endless stream that was not stopped has no unsent frames.
             (_, None) if self.end == u64::MAX => sent,
             (_, None) => self.end,

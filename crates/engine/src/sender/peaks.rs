@@ -8,7 +8,7 @@ const SLOTS_PER_WINDOW: usize = 10;
 
 /// The most frames within one length of time, counted in tenths of it.
 #[derive(Clone, Debug)]
-struct PeakWindow {
+struct SendingPeakWindow {
     part: Nanos,
     /// Frames of the latest parts, each at its number modulo [`SLOTS_PER_WINDOW`].
     parts: [u64; SLOTS_PER_WINDOW],
@@ -18,7 +18,7 @@ struct PeakWindow {
     most: u64,
 }
 
-impl PeakWindow {
+impl SendingPeakWindow {
     const fn new(length: Nanos) -> Self {
         let part = Nanos::new(length.as_u64() / SLOTS_PER_WINDOW as u64);
         Self { part, parts: [0; SLOTS_PER_WINDOW], latest: 0, sum: 0, most: 0 }
@@ -42,12 +42,12 @@ impl PeakWindow {
 #[derive(Clone, Debug)]
 pub(crate) struct SendingPeakMeter {
     /// Windows of 1, 10 and 100 ms.
-    windows: [PeakWindow; 3],
+    windows: [SendingPeakWindow; 3],
 }
 
 impl Default for SendingPeakMeter {
     fn default() -> Self {
-        Self { windows: [1, 10, 100].map(|ms| PeakWindow::new(Nanos::from_millis(ms))) }
+        Self { windows: [1, 10, 100].map(|ms| SendingPeakWindow::new(Nanos::from_millis(ms))) }
     }
 }
 
@@ -60,7 +60,7 @@ impl SendingPeakMeter {
     }
 
     /// Counts frames that left at unknown times between two instants, as if evenly.
-    pub(crate) fn add_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
+    pub(crate) fn add_frames_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
         let span = to.since(from).as_u64();
         // There is one step for each part of the shortest window, but at most a thousand, so that a long
         // pause costs little.

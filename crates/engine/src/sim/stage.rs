@@ -48,7 +48,7 @@ impl SimulationStage<'_> {
         loop {
             let now = self.clock.now();
             let before = self.moved_frames();
-            let round = self.run_round(now)?;
+            let round = self.run_stage_round(now)?;
             // Time stands still while frames move: a frame that one step sends can be received at the same instant.
             if self.moved_frames() != before {
                 continue;
@@ -76,7 +76,7 @@ impl SimulationStage<'_> {
             .sum()
     }
 
-    fn run_round(&mut self, now: MonoTime) -> Result<StageRound, Error> {
+    fn run_stage_round(&mut self, now: MonoTime) -> Result<StageRound, Error> {
         let mut round = StageRound { busy: false, senders_done: true, next: None };
         for sender in &mut self.senders {
             let step = sender.send_due(now)?;

@@ -65,13 +65,13 @@ impl WorkerTask for SendingHalf {
         self.half.send_due(now)
     }
 
-    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+    fn wait_for_work_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         // The clock sleeps until shortly before the instant; a wait for orders would wake late.
         clock.wait_until(until);
         Ok(())
     }
 
-    fn needs_only_orders(&self) -> bool {
+    fn needs_only_commands(&self) -> bool {
         true
     }
 
@@ -84,7 +84,7 @@ impl WorkerTask for SendingHalf {
         PublishedTxCounts { streams: self.stream_counts(), port: self.counters }
     }
 
-    fn give_up(&mut self) {
+    fn give_up_work(&mut self) {
         self.has_given_up = true;
     }
 }
@@ -133,7 +133,7 @@ impl WorkerTask for ReceivingHalf {
         self.half.receive_arrivals(now)
     }
 
-    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+    fn wait_for_work_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         self.half.wait_for_frames(until.since(clock.now()))
     }
 

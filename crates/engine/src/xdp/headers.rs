@@ -16,7 +16,7 @@ use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::meter::{KEPT_FRAME_BYTES, XdpMeter};
-use packetrig_sys::xdp::rx::{PassedFrames, XdpRxOptions};
+use packetrig_sys::xdp::rx::{FramesPassedToStack, XdpRxOptions};
 use packetrig_units::MonoTime;
 
 /// A record or the beginning of a frame.
@@ -50,14 +50,14 @@ impl HeaderListener {
     /// bytes, by default 192.
     pub fn open_interface(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
             native: features.native,
             snap: options.snap_len.unwrap_or(KEPT_FRAME_BYTES),
-            pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
+            pass: if options.pass { FramesPassedToStack::Everything } else { FramesPassedToStack::Nothing },
         };
         let rings = match &options.filter {
             None => XdpMeter::open_on_interface(&netns, link.index, &name, rx, None)?,

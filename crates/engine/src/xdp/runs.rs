@@ -38,13 +38,13 @@ struct RunLane {
 
 /// Forms runs in the order in which they are due.
 #[derive(Debug)]
-pub(super) struct RunCutter {
+pub(super) struct RunPlanner {
     lanes: Vec<RunLane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
     start: MonoTime,
 }
 
-impl RunCutter {
+impl RunPlanner {
     pub(super) fn new(streams: &[Arc<StreamSpec>], start: MonoTime) -> Self {
         let due = streams.iter().enumerate().filter(|(_, spec)| spec.timeline.total_frames() != Some(0));
         let due = due.map(|(lane, spec)| Reverse((start + spec.timeline.due_time(0), lane))).collect();
@@ -73,7 +73,7 @@ impl RunCutter {
         // Streams without a template were refused when the tables were compiled.
         let template = spec.source.template()?;
         let number = *next;
-        let count = run_length(spec, template, number, start, others);
+        let count = frames_in_run(spec, template, number, start, others);
         let last = spec.timeline.due_time(number + count - 1);
         let span = last.saturating_sub(spec.timeline.due_time(number)).as_u64();
         // The mean distance within this run, in 2^-20 ns. Rounded down it is short by at most a sixty-fourth of a
@@ -89,7 +89,7 @@ impl RunCutter {
 }
 
 /// Returns the number of frames, from `number` on, in a run that ends before `until`; at least one.
-fn run_length(
+fn frames_in_run(
     spec: &StreamSpec,
     template: &FrameTemplate,
     number: u64,
@@ -97,7 +97,7 @@ fn run_length(
     until: MonoTime,
 ) -> u64 {
     let mut most =
-        spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MAX_FRAMES_PER_RUN);
+        spec.timeline.frames_due_before(until.since(start)).saturating_sub(number).min(MAX_FRAMES_PER_RUN);
     // A run has one distance, so it must not cross the pause between two bursts.
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);

@@ -85,7 +85,7 @@ impl FrameRx for XdpFrames {
         Nanos::ZERO
     }
 
-    fn expect_traffic(&mut self, expected: bool) {
+    fn set_traffic_expectation(&mut self, expected: bool) {
         self.look_again = if expected { POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
     }
 

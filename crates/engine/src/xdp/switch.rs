@@ -117,7 +117,11 @@ pub(super) struct XdpHold {
 
 impl XdpHold {
     /// Sends through a socket from now on, because of `reason`.
-    pub(super) fn use_socket(&mut self, features: XdpFeatures, reason: Option<&str>) -> Result<(), Error> {
+    pub(super) fn switch_to_socket(
+        &mut self,
+        features: XdpFeatures,
+        reason: Option<&str>,
+    ) -> Result<(), Error> {
         // A port that sends nothing needs no socket.
         let Some(longest) = self.longest else { return Ok(()) };
         let options = XskOptions { slots: SOCKET_RING_SLOTS, longest, zero_copy: features.zero_copy };
@@ -140,7 +144,7 @@ impl HeldPort for XdpHold {
             return Ok(());
         }
         match netdev::xdp_features(&self.netns, self.index) {
-            Ok(features) if !features.transmit => self.use_socket(
+            Ok(features) if !features.transmit => self.switch_to_socket(
                 features,
                 Some("the interface, or the far end of its cable, does not accept them"),
             ),
@@ -149,7 +153,7 @@ impl HeldPort for XdpHold {
         }
     }
 
-    fn revise_info(&self, info: &mut PortInfo) {
+    fn correct_port_info(&self, info: &mut PortInfo) {
         if let Some(socket) = &self.socket {
             info.back_end = BackEnd::AfXdp;
             info.tx_stamp = StampKind::User;

@@ -6,8 +6,8 @@
 use crate::Error;
 use crate::stream::StreamSpec;
 use packetrig_sys::xdp::tx::{
-    FieldChange, FrameShape, FrameTables, MAX_CHECKSUMS, MAX_FILL_BYTES, MAX_IMAGE_BYTES,
-    MAX_LIVE_FRAME_BYTES, MAX_VARYING_FIELDS, OpKind, ShapeChecksum,
+    FieldChange, FieldChangeKind, FrameShape, FrameTables, MAX_CHECKSUMS, MAX_FILL_BYTES, MAX_IMAGE_BYTES,
+    MAX_LIVE_FRAME_BYTES, MAX_VARYING_FIELDS, ShapeChecksum,
 };
 use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::FrameTemplate;
@@ -48,7 +48,7 @@ pub(super) fn explain_live_refusal(number: u16, template: Option<&FrameTemplate>
 
 /// Columns of a field's change that come from its pattern.
 struct FieldValues {
-    kind: OpKind,
+    kind: FieldChangeKind,
     start: u128,
     step: u128,
     count: u64,
@@ -58,7 +58,7 @@ struct FieldValues {
 }
 
 impl FieldValues {
-    const fn with_kind(kind: OpKind) -> Self {
+    const fn with_kind(kind: FieldChangeKind) -> Self {
         Self { kind, start: 0, step: 0, count: 0, seed: 0, from: 0 }
     }
 }
@@ -135,21 +135,25 @@ impl CompiledTables {
     fn compile_values(&mut self, pattern: &FieldPattern) -> Result<FieldValues, String> {
         Ok(match pattern {
             FieldPattern::Value(value) => {
-                FieldValues { start: *value, count: 1, ..FieldValues::with_kind(OpKind::StepUp) }
+                FieldValues { start: *value, count: 1, ..FieldValues::with_kind(FieldChangeKind::StepUp) }
             }
             FieldPattern::Values(values) => {
                 let from = clamp_to_u32(self.tables.values.len());
                 self.tables.values.extend(values);
-                FieldValues { count: values.len() as u64, from, ..FieldValues::with_kind(OpKind::Values) }
+                FieldValues {
+                    count: values.len() as u64,
+                    from,
+                    ..FieldValues::with_kind(FieldChangeKind::Values)
+                }
             }
             FieldPattern::Step { start, step, count, down } => {
-                let kind = if *down { OpKind::StepDown } else { OpKind::StepUp };
+                let kind = if *down { FieldChangeKind::StepDown } else { FieldChangeKind::StepUp };
                 FieldValues { start: *start, step: *step, count: *count, ..FieldValues::with_kind(kind) }
             }
             FieldPattern::Random { min, max, seed, count } => {
                 // The span of all 128-bit numbers does not fit 128 bits: such values are drawn without a remainder.
                 let Some(span) = max.saturating_sub(*min).checked_add(1) else {
-                    let whole = FieldValues::with_kind(OpKind::RandomWhole);
+                    let whole = FieldValues::with_kind(FieldChangeKind::RandomWhole);
                     return Ok(FieldValues { count: *count, seed: *seed, ..whole });
                 };
                 if span > u128::from(u64::MAX) {
@@ -157,7 +161,7 @@ impl CompiledTables {
                         "a random field draws from more than 2^64 values, but not from all values".into()
                     );
                 }
-                let random = FieldValues::with_kind(OpKind::Random);
+                let random = FieldValues::with_kind(FieldChangeKind::Random);
                 FieldValues { start: *min, step: span, count: *count, seed: *seed, ..random }
             }
         })

@@ -17,7 +17,7 @@ use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::xdp::rx::{MAX_WHOLE_FRAME_BYTES, PassedFrames, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{FramesPassedToStack, MAX_WHOLE_FRAME_BYTES, XdpRx, XdpRxOptions};
 use packetrig_units::Nanos;
 use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal};
 
@@ -43,15 +43,15 @@ impl XdpTap {
     /// Starts to listen at the interface of this location.
     pub fn open_interface(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let snap = options.snap_len.unwrap_or(MAX_WHOLE_FRAME_BYTES);
         let rx = XdpRxOptions {
             native: features.native,
             snap,
-            pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
+            pass: if options.pass { FramesPassedToStack::Everything } else { FramesPassedToStack::Nothing },
         };
         let rings = match &options.filter {
             None => XdpRx::open_on_interface(&netns, link.index, &name, rx, None)?,

@@ -4,14 +4,14 @@
 //! after; under a lease it has at most [`MAX_AHEAD`], and nothing that is due after the lease. Frames count in the
 //! second in which the counters show them, within [`RUN_PLAN_INTERVAL`] of leaving.
 
-use super::runs::RunCutter;
+use super::runs::RunPlanner;
 use super::tables::{self, CompiledTables};
 use crate::Error;
 use crate::gate::{MAX_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
 use crate::sender::{
-    ALWAYS_LATE_AFTER, AheadLog, CATCH_UP_DIVISOR, LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE, MAX_HOLD_UP,
-    ON_TIME_TOLERANCE, SPACING_TOLERANCE, SendingPeakMeter, StallLog,
+    ALWAYS_LATE_AFTER, AheadBurstLog, CATCH_UP_DIVISOR, LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE,
+    MAX_HOLD_UP, ON_TIME_TOLERANCE, SPACING_TOLERANCE, SendingPeakMeter, StallLog,
 };
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
@@ -58,7 +58,7 @@ pub struct LiveSender {
     streams: Vec<Arc<StreamSpec>>,
     compiled: CompiledTables,
     live: Option<LiveTx>,
-    runs: Option<RunCutter>,
+    runs: Option<RunPlanner>,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
     gate: SendGate,
@@ -73,7 +73,7 @@ pub struct LiveSender {
     /// Error of the start, returned by the next step.
     trouble: Option<Error>,
     stalls: StallLog,
-    ahead: AheadLog,
+    ahead: AheadBurstLog,
     /// Frames ahead that are in the log already.
     ahead_logged: u64,
     /// Due times of the runs that the program has not begun, the oldest first.
@@ -104,7 +104,7 @@ impl LiveSender {
             ended: false,
             trouble: None,
             stalls: StallLog::default(),
-            ahead: AheadLog::default(),
+            ahead: AheadBurstLog::default(),
             ahead_logged: 0,
             waiting: VecDeque::new(),
             peaks: SendingPeakMeter::default(),
@@ -114,9 +114,9 @@ impl LiveSender {
 
     fn begin_sending(&mut self, start: MonoTime) -> Result<(), Error> {
         self.start = Some(start);
-        self.runs = Some(RunCutter::new(&self.streams, start));
+        self.runs = Some(RunPlanner::new(&self.streams, start));
         // Runs are planned before the thread starts, so that it finds work at once.
-        self.plan_ahead(MonoTime::from_nanos(clock::monotonic_ns()))?;
+        self.push_due_runs(MonoTime::from_nanos(clock::monotonic_ns()))?;
         let name = format!("live-{}", self.location);
         if let Some(live) = &mut self.live {
             live.start_thread(&self.netns, name)?;
@@ -161,7 +161,7 @@ impl LiveSender {
     }
 
     /// Gives the program the runs that are due before the grant ends.
-    fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
+    fn push_due_runs(&mut self, now: MonoTime) -> Result<(), Error> {
         let Some(start) = self.start else { return Ok(()) };
         let Some(waiting) = self.live.as_ref().map(LiveTx::waiting_runs) else { return Ok(()) };
         let until = self.compute_grant_end(waiting, start, now);
@@ -193,7 +193,7 @@ impl LiveSender {
         let Some(start) = self.start else { return };
         let mut sent = 0;
         for (lane, counted) in self.counted.iter_mut().enumerate() {
-            let counts = live.read_lane(clamp_to_u32(lane));
+            let counts = live.read_lane_counts(clamp_to_u32(lane));
             let frames = counts.frames - counted.frames;
             let bytes = counts.bytes.saturating_sub(counted.bytes);
             if frames > 0 {
@@ -205,7 +205,7 @@ impl LiveSender {
             *counted = counts;
         }
         let since = self.looked_at.max(start);
-        self.peaks.add_evenly(since, now, sent);
+        self.peaks.add_frames_evenly(since, now, sent);
         let progress = live.read_progress();
         if progress.ahead > self.ahead_logged {
             self.ahead.add_burst(since, now, progress.ahead - self.ahead_logged);
@@ -284,13 +284,13 @@ fn send_cutoff(spec: &StreamSpec) -> Option<Nanos> {
 }
 
 /// Converts a time that the program wrote. It may be missing: a frame can be counted before its time is written.
-fn counted_at(counts: LaneCounts, ns: u64) -> Option<MonoTime> {
+fn program_time(counts: LaneCounts, ns: u64) -> Option<MonoTime> {
     (counts.frames > 0 && ns > 0).then(|| MonoTime::from_nanos(ns))
 }
 
 fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
-    let first = counted_at(counts, counts.first_ns);
-    let last = counted_at(counts, counts.last_ns);
+    let first = program_time(counts, counts.first_ns);
+    let last = program_time(counts, counts.last_ns);
     StreamTxCounts {
         since_start: SinceStart { frames: counts.frames, bytes: counts.bytes, first, last },
         is_sending,
@@ -315,7 +315,7 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
             reason = "a share of a count is one"
         )]
         let frames = ((*frames as f64 * share).round() as u64).max(1);
-        times.record_repeated(Nanos::new(buckets::largest_value(bucket).min(longest)), frames);
+        times.record_repeated_time(Nanos::new(buckets::largest_value(bucket).min(longest)), frames);
     }
 }
 
@@ -380,7 +380,7 @@ impl StreamTx for LiveSender {
             return Err(trouble);
         }
         self.stop_without_lease(start, now);
-        self.plan_ahead(now)?;
+        self.push_due_runs(now)?;
         self.count_sent(now);
         if self.stopped.is_some() || self.has_sent_everything() {
             self.end_thread()?;

@@ -74,7 +74,7 @@ impl MockTx {
         let Some(start) = self.start else { return };
         let mut wire = self.wire.lock().expect("no test panics with it");
         for (spec, sent) in self.streams.iter().zip(&mut self.sent) {
-            *sent = spec.timeline.due_before(now.since(start)).max(*sent);
+            *sent = spec.timeline.frames_due_before(now.since(start)).max(*sent);
             let number = usize::from(spec.number);
             if wire.len() <= number {
                 wire.resize(number + 1, 0);

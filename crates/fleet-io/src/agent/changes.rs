@@ -3,7 +3,7 @@
 //! A change that cannot be made ends nothing; the next sample finds a worker that died.
 
 use super::{AgentShell, NodePlan, require_part};
-use crate::blame::fault_of;
+use crate::blame::node_fault_of;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::agent::AgentEvent;
@@ -15,8 +15,8 @@ use packetrig_report::outcome::NodeFault;
 impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn apply_change(&mut self, order: &ChangeOrder) -> Result<Option<AgentEvent>, NodeFault> {
         let plane = require_part(&mut self.plane)?;
-        let fault = match Self::read_change(require_part(&mut self.plan)?, &order.steer) {
-            Ok(change) => plane.apply_change(&change).err().map(|error| fault_of(&error)),
+        let fault = match Self::read_plan_change(require_part(&mut self.plan)?, &order.steer) {
+            Ok(change) => plane.apply_change(&change).err().map(|error| node_fault_of(&error)),
             Err(fault) => Some(fault),
         };
         // The plan grows only by changes that were made, so its stream numbers stay those of the controller.
@@ -33,24 +33,29 @@ impl<E: Endpoint> AgentShell<'_, E> {
     ) -> Result<Option<AgentEvent>, NodeFault> {
         let plane = require_part(&mut self.plane)?;
         let done = match step {
-            ChangeStep::Hold(steer) => return self.hold_change(number, &steer),
+            ChangeStep::Hold(steer) => return self.hold_streams_for_change(number, &steer),
             ChangeStep::Announce { held, at } => {
                 // From here on the change is final, even if it failed here: a plan that grows on one node grows on all (decision 0009).
-                let fault = plane.announce_change(&held, at).err().map(|error| fault_of(&error));
+                let fault = plane.announce_change(&held, at).err().map(|error| node_fault_of(&error));
                 self.accept_change()?;
                 return Ok(Some(AgentEvent::Announced(number, fault)));
             }
             ChangeStep::Begin { at } => plane.begin_change(at),
             ChangeStep::Undo => plane.undo_change(),
         };
-        self.steered_event(number, done.err().map(|error| fault_of(&error)))
+        self.steered_event(number, done.err().map(|error| node_fault_of(&error)))
     }
 
-    fn hold_change(&mut self, number: u64, steer: &PlanChange) -> Result<Option<AgentEvent>, NodeFault> {
+    fn hold_streams_for_change(
+        &mut self,
+        number: u64,
+        steer: &PlanChange,
+    ) -> Result<Option<AgentEvent>, NodeFault> {
         let plane = require_part(&mut self.plane)?;
         // The growth stays a proposal until the change is announced or another one is read.
-        let change = Self::read_change(require_part(&mut self.plan)?, steer);
-        let held = change.and_then(|change| plane.hold_for_change(&change).map_err(|error| fault_of(&error)));
+        let change = Self::read_plan_change(require_part(&mut self.plan)?, steer);
+        let held =
+            change.and_then(|change| plane.hold_for_change(&change).map_err(|error| node_fault_of(&error)));
         Ok(Some(match held {
             Ok(held) => AgentEvent::Held(number, held, None),
             Err(fault) => AgentEvent::Held(number, Vec::new(), Some(fault)),
@@ -58,14 +63,17 @@ impl<E: Endpoint> AgentShell<'_, E> {
     }
 
     /// Reads a change into the growth of the plan. This is the only place where the document of a change is read on a node.
-    fn read_change(own: &mut NodePlan, change: &PlanChange) -> Result<PlanChange<PlanGrowth>, NodeFault> {
+    fn read_plan_change(
+        own: &mut NodePlan,
+        change: &PlanChange,
+    ) -> Result<PlanChange<PlanGrowth>, NodeFault> {
         // A change that was read before and not made is forgotten, even if this one leaves the plan alone.
         own.plan.drop_proposal();
         let read = change.clone().try_map(|document| {
             let newer = document.read_document(own.reading)?;
             Ok(own.plan.propose_plan(newer.plan()))
         });
-        read.map_err(|problems: PlanProblems| fault_of(&problems.into()))
+        read.map_err(|problems: PlanProblems| node_fault_of(&problems.into()))
     }
 
     /// Accepts a decided change. If the plan grows by it, new streams may come from other nodes, so the relations of their clocks to
@@ -78,7 +86,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         }
         // Without a fleet every sender has this machine's clock.
         let Some(member) = &mut self.membership else { return Ok(()) };
-        let shifts = member.follow_plan(own.plan.current());
+        let shifts = member.apply_grown_plan(own.plan.current());
         self.shift_clocks(&shifts)
     }
 

@@ -63,7 +63,9 @@ impl ClockProber {
         let state = Arc::clone(&shared);
         let thread = Builder::new()
             .name("clock".to_owned())
-            .spawn(move || ClockAsking { shared: &state, server: &server, number: 0 }.probe_until_over())
+            .spawn(move || {
+                ClockAsking { shared: &state, server: &server, number: 0 }.probe_clock_until_over()
+            })
             .map_err(Error::Thread)?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -107,13 +109,13 @@ struct ClockAsking<'a> {
 }
 
 impl ClockAsking<'_> {
-    fn probe_until_over(&mut self) {
-        let Some(socket) = self.choose_address() else { return };
+    fn probe_clock_until_over(&mut self) {
+        let Some(socket) = self.choose_clock_address() else { return };
         let mut burst = FIRST_SERIES_PROBES;
         loop {
             let until = now() + MAX_FIRST_SERIES_TIME;
             for _ in 0..burst {
-                self.probe_once(&socket);
+                self.probe_server_once(&socket);
                 if now() >= until {
                     break;
                 }
@@ -136,7 +138,7 @@ impl ClockAsking<'_> {
     }
 
     /// The controller's address that answers fastest. Asks until one answers.
-    fn choose_address(&mut self) -> Option<UdpSocket> {
+    fn choose_clock_address(&mut self) -> Option<UdpSocket> {
         // An address without a route from this machine fails at `connect` and is left out.
         let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect_socket(*to)).collect();
         let mut timeout = FIRST_TIMEOUT;
@@ -166,7 +168,7 @@ impl ClockAsking<'_> {
         None
     }
 
-    fn probe_once(&mut self, socket: &UdpSocket) {
+    fn probe_server_once(&mut self, socket: &UdpSocket) {
         if let Some(exchange) = self.exchange_probe(socket) {
             self.shared.lock_prober_state().probes.add_exchange(&exchange);
         }

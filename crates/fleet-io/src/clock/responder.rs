@@ -33,7 +33,11 @@ impl ClockResponder {
         // The thread looks after each timeout whether it is to end.
         socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(Error::ClockSocket)?;
         let port = socket.local_addr().map_err(Error::ClockSocket)?.port();
-        let at = own_addresses()?.into_iter().filter(is_usable).map(|ip| SocketAddr::new(ip, port)).collect();
+        let at = own_addresses()?
+            .into_iter()
+            .filter(is_usable_by_nodes)
+            .map(|ip| SocketAddr::new(ip, port))
+            .collect();
         let over = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
@@ -61,7 +65,7 @@ fn own_addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
 }
 
 /// Returns whether nodes can use an address. Link-local addresses are valid on one link only, which the node cannot know.
-fn is_usable(address: &IpAddr) -> bool {
+fn is_usable_by_nodes(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local(),

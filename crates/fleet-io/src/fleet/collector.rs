@@ -11,7 +11,7 @@ mod tests;
 
 pub(super) use reading::OtherRuns;
 
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, SegmentDelivery, SegmentId};
 use packetrig_fleet::message::StoredWatermark;
@@ -93,17 +93,17 @@ pub struct PartContents {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedPart {
     pub reason: Option<String>,
-    pub counted: Option<KnownCounts>,
+    pub counted: Option<KnownFrameCounts>,
 }
 
 /// Frames of a node by a count before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KnownCounts {
+pub struct KnownFrameCounts {
     pub sent: u64,
     pub received: u64,
 }
 
-impl KnownCounts {
+impl KnownFrameCounts {
     pub fn from_sample(sample: &CountSample) -> Self {
         Self {
             sent: sample.tx.iter().map(|(_, counts)| counts.frames).sum(),
@@ -121,14 +121,14 @@ impl KnownCounts {
 impl UnfinishedPart {
     /// Adds counts that came another way.
     #[must_use]
-    pub fn with_counts(self, others: Option<KnownCounts>) -> Self {
-        Self { counted: self.counted.into_iter().chain(others).reduce(KnownCounts::max), ..self }
+    pub fn with_counts(self, others: Option<KnownFrameCounts>) -> Self {
+        Self { counted: self.counted.into_iter().chain(others).reduce(KnownFrameCounts::max), ..self }
     }
 }
 
 impl fmt::Display for UnfinishedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted = self.counted.map(|KnownCounts { sent, received }| {
+        let counted = self.counted.map(|KnownFrameCounts { sent, received }| {
             format!("{sent} frames sent and {received} received by its last known count")
         });
         let words: Vec<String> = self.reason.clone().into_iter().chain(counted).collect();
@@ -179,7 +179,7 @@ impl SegmentCollector {
     /// Takes in results of this run from now on.
     pub(super) fn read_run(&self, run: &RunId) {
         // If the thread has ended, the collector is being dropped: no result is read any more.
-        best_effort(self.wanted.send(run.clone()));
+        ignore_failure(self.wanted.send(run.clone()));
     }
 
     /// Returns whether nothing waited at the last check.
@@ -213,21 +213,21 @@ fn collect_segments<I: ResultInlet, R: RecordStore>(
     while !over.load(Ordering::Acquire) {
         reading.read_wanted_runs(wanted_runs, &*store);
         let incoming = &mut reading.incoming;
-        let deliveries = take_waiting(incoming);
+        let deliveries = take_waiting_segments(incoming);
         let mut events = refused_segments(incoming);
         if !deliveries.is_empty() {
-            events.extend(store_together(incoming, &mut *store, deliveries));
+            events.extend(store_deliveries(incoming, &mut *store, deliveries));
         }
         events.extend(reading.take_events());
         for event in events {
             // The receiver may be gone already, because the collector is about to end.
-            best_effort(event_sender.send(event));
+            ignore_failure(event_sender.send(event));
         }
     }
 }
 
 /// Takes all segments that wait, up to the most that are stored together. Waits for the first one only.
-fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
+fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
     let mut deliveries = Vec::new();
     let mut bytes = 0;
     let mut within = END_CHECK_INTERVAL;
@@ -261,7 +261,7 @@ fn refused_segments<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
 }
 
 /// Stores segments together. Confirms the segments that are stored or can never be stored.
-fn store_together<I: ResultInlet>(
+fn store_deliveries<I: ResultInlet>(
     incoming: &mut I,
     store: &mut dyn ResultStore,
     deliveries: Vec<SegmentDelivery<I::Token>>,
@@ -288,7 +288,7 @@ fn store_together<I: ResultInlet>(
         }
     }
     // This comes after the store: a crash in between causes a second delivery, but loses no result.
-    let confirmed = incoming.confirm_all(finished_tokens);
+    let confirmed = incoming.confirm_segments(finished_tokens);
     events.extend(confirmed_events(finished, confirmed, parts));
     events
 }

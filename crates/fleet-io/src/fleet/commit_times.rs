@@ -58,7 +58,7 @@ impl CommitTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_report::StateTime;
+    use packetrig_report::RunStateTime;
 
     fn limits() -> RunLimits {
         RunLimits::for_fleet(Nanos::from_millis(2), Nanos::ZERO)
@@ -66,7 +66,7 @@ mod tests {
 
     /// A run with commits that were acknowledged after so many milliseconds each; all but the last one too late.
     fn run(commits: &[u64]) -> RunTimes {
-        let at = |state, ms| StateTime { state, at: Nanos::from_millis(ms) };
+        let at = |state, ms| RunStateTime { state, at: Nanos::from_millis(ms) };
         let mut states = Vec::new();
         for (attempt, ms) in (0..).zip(commits) {
             states.push(at(RunState::Committed, attempt * 1000));

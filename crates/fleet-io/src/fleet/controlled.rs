@@ -64,7 +64,7 @@ impl RunResultStore {
     {
         let mut fleet = FleetExecutor::become_controller(fabric, config)?;
         // An earlier controller may have died between storing and confirming a result: its node would keep this result for ever.
-        fleet.confirm_stored(&|node, run, attempt| self.stored_below(node, run, attempt));
+        fleet.confirm_stored_segments(&|node, run, attempt| self.stored_watermark(node, run, attempt));
         Ok(fleet)
     }
 }
@@ -90,7 +90,7 @@ where
     ) -> Result<Vec<RunReport>, Error> {
         let leftovers =
             self.fleet.lead_run_nodes(plan, run, &mut waiting_policy(self.operator.as_ref(), waits))?;
-        let reports = self.run_ending().end_leftovers(&leftovers, on_event)?;
+        let reports = self.run_ending().end_leftover_runs(&leftovers, on_event)?;
         self.report_unfinished_runs()?;
         Ok(reports)
     }
@@ -103,7 +103,7 @@ where
     fn report_unfinished_runs(&mut self) -> Result<(), Error> {
         let unfinished = self.store.unfinished_runs()?;
         // One look is enough here: the result is only a remark, and a longer look would delay the run.
-        let at_work = self.at_work(&unfinished, &|| false)?;
+        let at_work = self.select_supervised_runs(&unfinished, &|| false)?;
         for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
             self.operator.remark(format_args!(
                 "run {} was left unfinished by its controller; `packetrig fleet collect` ends it",
@@ -115,13 +115,13 @@ where
 
     /// Selects the runs with a controller that may still write their report. A controller counts as running
     /// unless it is known to be dead.
-    fn at_work(
+    fn select_supervised_runs(
         &mut self,
         unfinished: &[UnfinishedRun],
         goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeSet<RunId>, Error> {
         let controllers = unfinished.iter().filter_map(controller_of).collect();
-        let at_work = self.fleet.at_work(&controllers, goes_on)?;
+        let at_work = self.fleet.select_running_controllers(&controllers, goes_on)?;
         let theirs =
             unfinished.iter().filter(|left| controller_of(left).is_some_and(|name| at_work.contains(&name)));
         Ok(theirs.map(|left| left.run.clone()).collect())
@@ -132,7 +132,7 @@ where
         let mut reports = Vec::new();
         let unfinished = self.store.unfinished_runs()?;
         let operator = SharedOperator::clone(&self.operator);
-        let at_work = self.at_work(&unfinished, &|| !operator.is_interrupted())?;
+        let at_work = self.select_supervised_runs(&unfinished, &|| !operator.is_interrupted())?;
         for left in &unfinished {
             if at_work.contains(&left.run) {
                 operator.remark(format_args!("run {} is still in progress", left.run));

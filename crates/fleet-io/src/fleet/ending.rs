@@ -65,19 +65,19 @@ where
     }
 
     /// Makes the nodes stop and release their runs. A run is ended by the controller that takes the last of its nodes.
-    pub(crate) fn end_leftovers(
+    pub(crate) fn end_leftover_runs(
         &mut self,
         leftovers: &[LeftoverRun],
         on_event: RunEventCallback<'_>,
     ) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         for leftover in leftovers {
-            reports.extend(self.end_leftover(leftover, on_event)?);
+            reports.extend(self.end_leftover_run(leftover, on_event)?);
         }
         Ok(reports)
     }
 
-    fn end_leftover(
+    fn end_leftover_run(
         &mut self,
         leftover: &LeftoverRun,
         on_event: RunEventCallback<'_>,

@@ -8,7 +8,7 @@
 
 use crate::agent::now;
 use crate::captures::sha256_of_path;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use packetrig_fleet::captures::{
     CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureRequest, MAX_RANGE_BYTES,
     MAX_RANGES_AHEAD,
@@ -91,7 +91,7 @@ pub fn fetch_capture(
 ) -> Result<(), FetchError> {
     if target.exists() {
         let hash =
-            request_once(node, capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?.bytes;
+            request_range_once(node, capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?.bytes;
         if sha256_of_path(target).map_err(file_error(target))? == hash {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl<'a> CaptureFetch<'a> {
     ) -> Result<Self, FetchError> {
         // An empty range brings the identity of the file and no bytes.
         let nothing = CaptureRequest::Range { offset: 0, length: 0 };
-        let identity = request_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
+        let identity = request_range_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
         let part = path_beside(target, ".part");
         let note = path_beside(target, ".part.json");
         let known: Option<CaptureIdentity> =
@@ -163,7 +163,7 @@ impl<'a> CaptureFetch<'a> {
             }
             self.request_ranges()?;
             if let Some((answer, bytes)) = self.node.next_answer(END_CHECK_INTERVAL) {
-                if self.take_answer(answer, &bytes)? {
+                if self.accept_answer(answer, &bytes)? {
                     failures = 0;
                     waits_until = now() + ANSWER_TIMEOUT;
                     (user.progress)(self.progress);
@@ -195,7 +195,7 @@ impl<'a> CaptureFetch<'a> {
     }
 
     /// Writes the range of an answer if it is the next one; returns whether it was.
-    fn take_answer(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
+    fn accept_answer(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
         let Some((number, offset)) = self.asked.front().copied() else { return Ok(false) };
         if answer.number != number {
             // This answers a request that was given up, or it came after a lost answer.
@@ -223,9 +223,14 @@ impl<'a> CaptureFetch<'a> {
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
             .map_err(file_error(&self.part))?;
-        let hash =
-            request_once(self.node, self.capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?
-                .bytes;
+        let hash = request_range_once(
+            self.node,
+            self.capture,
+            CaptureRequest::Sha256,
+            FILE_HASH_TIMEOUT,
+            user.goes_on,
+        )?
+        .bytes;
         let is_same = sha256_of_path(&self.part).map_err(file_error(&self.part))? == hash;
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
@@ -234,7 +239,7 @@ impl<'a> CaptureFetch<'a> {
             fs::remove_file(&self.part).map_err(file_error(&self.part))?;
         }
         // A note without its part has no meaning, so a leftover note does no harm.
-        best_effort(fs::remove_file(&self.note));
+        ignore_failure(fs::remove_file(&self.note));
         if is_same { Ok(()) } else { Err(FetchError::Differs) }
     }
 }
@@ -245,7 +250,7 @@ struct NodeAnswer {
     bytes: Vec<u8>,
 }
 
-fn request_once(
+fn request_range_once(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
     request: CaptureRequest,

@@ -3,7 +3,7 @@
 use super::collector::CollectorEvent;
 use super::{FREE_NODE_CHECK_INTERVAL, FleetExecutor};
 use crate::agent::now;
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric};
 use packetrig_fleet::members::UncollectedPart;
 use packetrig_fleet::message::MessageBody;
@@ -56,7 +56,7 @@ where
                     on_completed(completed);
                 }
                 // A node that misses this message gets it with the next collection.
-                best_effort(self.endpoint.post_message(&arrival.node, MessageBody::Stored(arrival.mark)));
+                ignore_failure(self.endpoint.post_message(&arrival.node, MessageBody::Stored(arrival.mark)));
                 // Nodes are sending, so the wait begins anew.
                 until = now() + timeout;
             }

@@ -4,10 +4,10 @@
 //! led. A lead that may be this controller's is either held, or giving it back is tried until it works.
 
 use crate::agent::now;
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
 use packetrig_fleet::lead::{OwnLead, UncertainLeads, return_leads};
-use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTerm, ControllerTermTimes, TermRecord};
 use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ impl LeadershipShared {
     fn release_doubtful_leads<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
-            leads.read_and_give_back(records, &self.controller)?;
+            leads.return_uncertain_leads(records, &self.controller)?;
             // The entry is removed only now: after a failure it stays for the next attempt.
             doubtful.pop();
         }
@@ -66,8 +66,8 @@ impl FleetLeadership {
     /// Writes the record and keeps it fresh from now on. It leads no node yet.
     pub(super) fn begin_term<R: RecordStore + 'static>(
         mut records: R,
-        me: Identity,
-        times: TermTimes,
+        me: ControllerIdentity,
+        times: ControllerTermTimes,
     ) -> Result<Self, Error> {
         let controller = me.controller.clone();
         let key = TermRecord::record_key(&controller);
@@ -93,7 +93,7 @@ impl FleetLeadership {
     }
 
     /// Adds new leads, which are given back when the leadership ends. They replace earlier leads of the same nodes.
-    pub(super) fn add_leads(&self, leads: Vec<OwnLead>) {
+    pub(super) fn add_own_leads(&self, leads: Vec<OwnLead>) {
         let mut state = self.shared.lock_leadership();
         state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
         state.leads.extend(leads);
@@ -165,7 +165,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             let is_lost = state.term.is_lost();
             drop(state);
             // Another controller takes over the remaining leads once this controller's record is stale.
-            best_effort(shared.release_doubtful_leads(&mut records));
+            ignore_failure(shared.release_doubtful_leads(&mut records));
             end_term(&mut records, key, leads, is_lost);
             return;
         }
@@ -183,7 +183,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get_record(key));
             apply_refresh_answer(&mut shared.lock_leadership().term, &answer, found);
             // A failure is tried again with the next refresh, which is soon enough.
-            best_effort(shared.release_doubtful_leads(&mut records));
+            ignore_failure(shared.release_doubtful_leads(&mut records));
         }
     }
 }
@@ -192,7 +192,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
 fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<OwnLead>, is_lost: bool) {
     drop(return_leads(records, leads));
     if !is_lost {
-        best_effort(records.remove_record(key));
+        ignore_failure(records.remove_record(key));
     }
 }
 
@@ -203,12 +203,12 @@ fn apply_refresh_answer(
     found: Option<FoundRecord>,
 ) {
     match (answer, found) {
-        (Ok(revision), _) => term.on_refreshed(*revision),
+        (Ok(revision), _) => term.on_term_refreshed(*revision),
         (Err(_), Some(Ok(found))) => {
             let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::decode_value);
             let revision = found.map_or(0, |found| found.revision);
             // The stored record shows whether another controller wrote it or this one did, without an answer.
-            term.on_refresh_refused(record.as_ref().map(|record| (record, revision)));
+            term.on_term_refresh_refused(record.as_ref().map(|record| (record, revision)));
         }
         (Err(_), Some(Err(_)) | None) => {}
     }
@@ -264,16 +264,16 @@ mod tests {
         const REFRESHES: usize = 20;
         let told = Arc::new(Mutex::new(Vec::new()));
         let records = CountedRecords(LocalFabric::default().open_records().unwrap(), Arc::clone(&told));
-        let me = Identity {
+        let me = ControllerIdentity {
             controller: "c".into(),
             user: String::new(),
             host: String::new(),
             place: String::new(),
             pid: 1,
         };
-        let times = TermTimes { refresh: Nanos::from_millis(1), ..TermTimes::default() };
+        let times = ControllerTermTimes { refresh: Nanos::from_millis(1), ..ControllerTermTimes::default() };
         let leadership = FleetLeadership::begin_term(records, me, times).unwrap();
-        leadership.add_leads((0..nodes).map(taken).collect());
+        leadership.add_own_leads((0..nodes).map(taken).collect());
         let is_enough = (0..20_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             let refreshed = told.lock().unwrap().iter().filter(|key| *key == "term.c").count();
@@ -286,7 +286,7 @@ mod tests {
     /// The store was full of work: it refused a refresh because an earlier one had been done, and did not say what is there.
     #[test]
     fn a_refusal_that_nobody_explains_is_no_loss() {
-        let me = Identity {
+        let me = ControllerIdentity {
             controller: "c".into(),
             user: String::new(),
             host: String::new(),
@@ -297,7 +297,7 @@ mod tests {
             ControllerTerm::from_record(
                 ControllerTerm::first_record(me.clone(), 0),
                 1,
-                TermTimes::default(),
+                ControllerTermTimes::default(),
                 now(),
             )
         };

@@ -9,7 +9,7 @@ use super::run_services::FleetRunServices;
 use super::{ControllerPresence, FREE_NODE_CHECK_INTERVAL, FleetExecutor, LedRun, RunStartingState};
 use crate::agent::now;
 use crate::control::{ControlledRun, RunUser, control_run};
-use crate::error::{Error, best_effort};
+use crate::error::{Error, ignore_failure};
 use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
@@ -95,7 +95,10 @@ where
                 // The run could start without these nodes, but a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
                     let absent = settlement.absent.keys();
-                    absent.filter(|node| held.contains_key(*node) && self.is_here(node)).cloned().collect()
+                    absent
+                        .filter(|node| held.contains_key(*node) && self.is_node_present(node))
+                        .cloned()
+                        .collect()
                 }
                 Err(problems) => {
                     self.blocking_nodes(plan, run, &held).ok_or_else(|| Error::NotPlaced(problems.clone()))?
@@ -105,7 +108,7 @@ where
                 // These nodes were kept from an earlier run. They are given back: a waiting controller leads no node.
                 self.return_node_leads();
                 let leads = leads_of(&select_nodes(&held, &blocking));
-                match self.await_change(held, &blocking, while_blocked)? {
+                match self.await_node_availability(held, &blocking, while_blocked)? {
                     HeldNodesDecision::Wait => continue,
                     HeldNodesDecision::GoWithout if settled.is_ok() => {}
                     HeldNodesDecision::GoWithout | HeldNodesDecision::GiveUp => {
@@ -114,14 +117,14 @@ where
                 }
             }
             // Another controller may have been faster: then the next round finds it.
-            if let Some(leftovers) = self.take_nodes(run, settled.map_err(Error::NotPlaced)?)? {
+            if let Some(leftovers) = self.take_nodes_of_places(run, settled.map_err(Error::NotPlaced)?)? {
                 return Ok(leftovers);
             }
         }
     }
 
     /// Takes the nodes of these places; `None` if another controller has one now.
-    fn take_nodes(
+    fn take_nodes_of_places(
         &mut self,
         run: &RunId,
         settlement: PlaceSettlement,
@@ -166,16 +169,16 @@ where
         let settled = self.assign_plan_places(plan, run);
         self.members.replace_leads(leads_of(held));
         let wanted = places::nodes_of_places(&settled.ok()?.places).into_iter();
-        Some(wanted.filter(|node| held.contains_key(node) && self.is_here(node)).collect())
+        Some(wanted.filter(|node| held.contains_key(node) && self.is_node_present(node)).collect())
     }
 
-    fn is_here(&self, node: &NodeName) -> bool {
+    fn is_node_present(&self, node: &NodeName) -> bool {
         self.members.get(node).is_some_and(|member| member.presence_at(now()) != NodePresence::Lost)
     }
 
     /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined. `while_blocked` gets only the
     /// nodes that are in the way.
-    pub(super) fn await_change(
+    pub(super) fn await_node_availability(
         &mut self,
         mut held: HeldNodes,
         blocking: &BTreeSet<NodeName>,
@@ -223,7 +226,7 @@ where
         let mut claim = LeadClaim::new(self.me.clone(), wanted, self.watch.clone());
         let claimed = self.finish_claim(&mut claim);
         if let Ok(Some(claimed)) = &claimed {
-            self.leadership.add_leads(claimed.leads.clone());
+            self.leadership.add_own_leads(claimed.leads.clone());
         } else {
             // A write without an answer may have made a lead, so all attempted leads are given back.
             let nodes = claim.attempted_nodes().clone();
@@ -282,13 +285,13 @@ where
             settled => return settled,
         };
         let with_absent = places::assign_places_with_absent(plan, &self.members, Some(run), now());
-        with_absent.ok().filter(|found| self.is_enough(found)).ok_or(problems)
+        with_absent.ok().filter(|found| self.allows_run_start(found)).ok_or(problems)
     }
 
     /// Returns whether the user allows a start without the absent nodes.
-    fn is_enough(&self, found: &PlaceSettlement) -> bool {
+    fn allows_run_start(&self, found: &PlaceSettlement) -> bool {
         let all = places::nodes_of_places(&found.places).len();
-        self.policies.start.is_enough(all - found.absent.len(), all)
+        self.policies.start.allows_run_start(all - found.absent.len(), all)
     }
 
     /// Epoch of the run that is led; 0 without one.
@@ -315,7 +318,7 @@ where
             let writer = RecordWriter::start_writing(scope, records, note);
             let mut services = FleetRunServices::new(run, writer, members, collector, leadership);
             services.leave_record_unchanged(has.writes_no_record);
-            services.add_stored(attempt, has.on_hand);
+            services.add_stored_parts(attempt, has.on_hand);
             services.set_shares(has.shares);
             services.set_senders(has.senders);
             control_run(machine, endpoint, &mut services, user)
@@ -324,7 +327,7 @@ where
         // These are the last watermarks: nodes may delete the stored segments.
         for (node, mark) in marks {
             // A node that misses this message gets it from the next controller.
-            best_effort(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
+            ignore_failure(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
         }
         Ok(ended)
     }

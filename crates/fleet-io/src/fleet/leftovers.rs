@@ -196,7 +196,7 @@ where
             }
             let blocking: BTreeSet<NodeName> = own.keys().cloned().collect();
             let mut at_work = None;
-            let choice = self.await_change(own, &blocking, &mut |held| {
+            let choice = self.await_node_availability(own, &blocking, &mut |held| {
                 if held.values().any(|held| held.state == TermState::Alive) {
                     at_work = Some(held.clone());
                     return HeldNodesDecision::GoWithout;

@@ -25,7 +25,7 @@ where
 
     /// Selects the controllers that are running. A single look at a controller on another host proves nothing: the look is repeated
     /// until the result is clear, as long as `goes_on` returns true. After that, the controller counts as running.
-    pub fn at_work(
+    pub fn select_running_controllers(
         &mut self,
         controllers: &BTreeSet<String>,
         goes_on: &dyn Fn() -> bool,
@@ -63,7 +63,7 @@ where
             let Some(record) = seen.record else { continue };
             let ended = match seen.state {
                 TermState::Over => Ok(()),
-                TermState::Dead(revision) => record.end_if_unchanged(&mut self.records, revision),
+                TermState::Dead(revision) => record.end_term_if_unchanged(&mut self.records, revision),
                 TermState::Alive | TermState::Unclear(_) => continue,
             };
             match ended {

@@ -1,7 +1,7 @@
 //! Shows the controllers of one machine to each other: each locks a file of its own in the fleet's directory for as long as it is present.
 //! The kernel frees the lock when its process dies, however that happens, and no other process can look like the controller.
 
-use packetrig_fleet::term::Identity;
+use packetrig_fleet::term::ControllerIdentity;
 use packetrig_sys::lock::{self, LockFile};
 use packetrig_sys::{clock, runtime_directory};
 use std::io;
@@ -16,7 +16,7 @@ const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct PresenceDirectory {
     path: PathBuf,
-    /// See [`Identity::place`].
+    /// See [`ControllerIdentity::place`].
     place: String,
 }
 
@@ -56,7 +56,7 @@ impl PresenceDirectory {
 
     /// Returns whether this controller runs; `None` if it keeps its lock file in another place, or the file
     /// cannot be checked.
-    pub(super) fn has_controller(&self, controller: &Identity) -> Option<bool> {
+    pub(super) fn is_controller_present(&self, controller: &ControllerIdentity) -> Option<bool> {
         // The name comes from a record of the fleet, and must not lead to a file elsewhere.
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_name || controller.place != self.place {
@@ -71,7 +71,7 @@ impl PresenceDirectory {
 }
 
 impl ControllerPresence {
-    /// See [`Identity::place`].
+    /// See [`ControllerIdentity::place`].
     pub fn place(&self) -> &str {
         &self.directory.place
     }
@@ -81,8 +81,8 @@ impl ControllerPresence {
     }
 
     /// Looks controllers up in the directory of this one; without it, the answer is always unknown.
-    pub(super) fn presence_lookup(own: Option<&Self>) -> impl Fn(&Identity) -> Option<bool> {
-        move |controller| own?.directory.has_controller(controller)
+    pub(super) fn presence_lookup(own: Option<&Self>) -> impl Fn(&ControllerIdentity) -> Option<bool> {
+        move |controller| own?.directory.is_controller_present(controller)
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     fn controller_presence_lasts_until_drop() {
         let made = tempfile::tempdir().unwrap();
         let directory = PresenceDirectory::open_directory(&made.path().join("controllers")).unwrap();
-        let identity = |name: &str, place: &str| Identity {
+        let identity = |name: &str, place: &str| ControllerIdentity {
             controller: name.into(),
             user: String::new(),
             host: String::new(),
@@ -102,11 +102,11 @@ mod tests {
             // Some process has every number.
             pid: 1,
         };
-        let has = |name: &str| directory.has_controller(&identity(name, &directory.place));
+        let has = |name: &str| directory.is_controller_present(&identity(name, &directory.place));
         assert_eq!(has("ab12"), Some(false));
         let presence = directory.announce_controller("ab12").unwrap();
         assert_eq!((has("ab12"), has("cd34")), (Some(true), Some(false)));
-        assert_eq!(directory.has_controller(&identity("ab12", "another boot")), None);
+        assert_eq!(directory.is_controller_present(&identity("ab12", "another boot")), None);
         assert_eq!(has("../ab12"), None, "no name of a controller");
         std::fs::write(directory.controller_file("killed"), "7").unwrap();
         let other = directory.announce_controller("cd34").unwrap();

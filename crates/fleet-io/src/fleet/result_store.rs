@@ -5,7 +5,7 @@
 mod late;
 
 use super::collector::{
-    KnownCounts, PartContents, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    KnownFrameCounts, PartContents, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
     UnfinishedPart,
 };
 use crate::open_run::OpenRun;
@@ -15,8 +15,8 @@ use packetrig_fleet::message::StoredWatermark;
 use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_store::files::PageChoice;
 use packetrig_store::{
-    Error, GatheredPart, KeptRun, ReportSize, RunCatalogue, RunDraft, RunQuota, RunShare, SegmentBatch,
-    StoreOutcome, UnfinishedRun,
+    Error, GatheredPart, KeptRun, ReportSize, RunCatalogue, RunDraft, RunQuota, SegmentBatch, StoreOutcome,
+    StoredRunShare, UnfinishedRun,
 };
 use packetrig_sys::clock;
 use serde_json::Value;
@@ -77,7 +77,7 @@ struct StoredParts {
 impl ResultStoreState {
     fn set_current_run(&mut self, mut draft: RunDraft, record: &str) {
         draft.set_quota(self.quota);
-        draft.set_page(self.page);
+        draft.set_page_choice(self.page);
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
         self.nodes = node_names_in_record(&self.begun["record"]);
@@ -112,7 +112,7 @@ impl RunResultStore {
     }
 
     /// Sets whether runs that begin from now on get a page for people.
-    pub fn set_page(&self, page: PageChoice) {
+    pub fn set_page_choice(&self, page: PageChoice) {
         self.lock_store().page = page;
     }
 
@@ -159,7 +159,7 @@ impl RunResultStore {
     }
 
     /// End of the stored part of a node in an attempt of any run.
-    pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
+    pub fn stored_watermark(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
         // If the catalogue cannot be read, the answer is 0: the node then deletes nothing.
         self.lock_store().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
@@ -274,7 +274,7 @@ impl ResultStoreState {
     fn store_segments(&self, segments: &[ReceivedSegment]) -> Vec<Result<StoreOutcome, Error>> {
         let mut batch = SegmentBatch::new(&self.catalogue, clock::wall_clock_ns());
         for ReceivedSegment { id, body } in segments {
-            match self.under_way(&id.run, &id.node) {
+            match self.draft_under_way(&id.run, &id.node) {
                 Some(draft) => batch.add_segment(draft, id, body),
                 None => batch.add_late_segment(id, body),
             }
@@ -335,7 +335,7 @@ impl ResultStoreState {
         Ok(StoredPart { node: node.clone(), mark, contents, completed })
     }
 
-    fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
+    fn draft_under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
         self.draft.as_ref().filter(|draft| draft.run_id() == run && self.is_participating(node))
     }
 
@@ -346,10 +346,10 @@ impl ResultStoreState {
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
-        let draft = self.under_way(run, node);
+        let draft = self.draft_under_way(run, node);
         let gathered = draft.map(|draft| draft.assemble_part(&self.catalogue, attempt, node)).transpose()?;
         let Some(gathered) = gathered.flatten() else { return Ok(PartContents::default()) };
-        let contents = whole_part(node, gathered);
+        let contents = complete_part_contents(node, gathered);
         self.whole.insert(part, contents.clone());
         Ok(contents)
     }
@@ -366,7 +366,7 @@ fn node_names_in_record(record: &Value) -> Option<BTreeSet<String>> {
 }
 
 /// Makes the controller's view of a part that is stored to its end.
-fn whole_part(node: &NodeName, gathered: GatheredPart) -> PartContents {
+fn complete_part_contents(node: &NodeName, gathered: GatheredPart) -> PartContents {
     let cut_short = gathered.result.is_none().then(|| unfinished_part(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
     // The segments were sealed by this node. A result that names another node would count as that node's.
@@ -379,8 +379,8 @@ fn whole_part(node: &NodeName, gathered: GatheredPart) -> PartContents {
 
 /// Message about a node that has used up its share, at its first refused segment. The catalogue counts the
 /// later ones.
-fn quota_doubt(node: &NodeName, share: RunShare) -> Option<String> {
-    let RunShare { segments, bytes, refused } = share;
+fn quota_doubt(node: &NodeName, share: StoredRunShare) -> Option<String> {
+    let StoredRunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(
             "{node}: limit reached: {bytes} B in {segments} segments are stored, later ones stay on the node"
@@ -392,7 +392,7 @@ fn quota_doubt(node: &NodeName, share: RunShare) -> Option<String> {
 fn unfinished_part(gathered: &GatheredPart) -> UnfinishedPart {
     UnfinishedPart {
         reason: gathered.end.as_ref().and_then(|end| end.reason.clone()),
-        counted: gathered.last_sample.as_ref().map(KnownCounts::from_sample),
+        counted: gathered.last_sample.as_ref().map(KnownFrameCounts::from_sample),
     }
 }
 

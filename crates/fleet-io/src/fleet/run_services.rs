@@ -1,6 +1,6 @@
 //! Services of a run on a fleet beside its machine: the run's record, the collector, the clocks of its nodes.
 
-use super::collector::{CollectorEvent, KnownCounts, SegmentCollector, StoredPart};
+use super::collector::{CollectorEvent, KnownFrameCounts, SegmentCollector, StoredPart};
 use super::findings::ReportedFindings;
 use super::leadership::FleetLeadership;
 use super::record_writer::{RecordWriter, WrittenRecord};
@@ -26,7 +26,7 @@ const MAX_FINDING_CHARACTERS: usize = 4096;
 
 /// Treatment of the latest record.
 #[derive(Clone, Copy, Debug)]
-enum Writing {
+enum RecordWriteState {
     /// Another controller writes it.
     Nothing,
     Record {
@@ -42,13 +42,13 @@ pub(super) struct FleetRunServices<'a> {
     /// The current attempt; results of other attempts do not count.
     attempt: u32,
     writer: RecordWriter,
-    writing: Writing,
+    writing: RecordWriteState,
     members: &'a mut FleetMembers,
     collector: &'a SegmentCollector,
     leadership: &'a FleetLeadership,
     clocks: BTreeMap<NodeName, ClockFit>,
     /// Latest counts that nodes have reported.
-    counted: BTreeMap<NodeName, KnownCounts>,
+    counted: BTreeMap<NodeName, KnownFrameCounts>,
     news: VecDeque<LocalRunEvent>,
     /// End of each node's stored segments.
     marks: BTreeMap<NodeName, StoredWatermark>,
@@ -78,7 +78,7 @@ impl<'a> FleetRunServices<'a> {
             run,
             attempt: 1,
             writer,
-            writing: Writing::Nothing,
+            writing: RecordWriteState::Nothing,
             members,
             collector,
             leadership,
@@ -112,9 +112,9 @@ impl<'a> FleetRunServices<'a> {
     }
 
     /// Takes in the stored results of an attempt that another controller began.
-    pub(super) fn add_stored(&mut self, attempt: u32, on_hand: Vec<StoredPart>) {
+    pub(super) fn add_stored_parts(&mut self, attempt: u32, on_hand: Vec<StoredPart>) {
         self.attempt = attempt;
-        on_hand.into_iter().for_each(|part| self.on_stored(part));
+        on_hand.into_iter().for_each(|part| self.on_part_stored(part));
     }
 
     /// End of each node's stored segments when the run is over.
@@ -122,7 +122,7 @@ impl<'a> FleetRunServices<'a> {
         self.marks
     }
 
-    fn on_stored(&mut self, part: StoredPart) {
+    fn on_part_stored(&mut self, part: StoredPart) {
         let StoredPart { node, mark, contents, completed } = part;
         self.news.push_back(LocalRunEvent::Post(node.clone(), MessageBody::Stored(mark.clone())));
         // The report of an earlier run has become more complete. This run has no use for that result.
@@ -182,7 +182,7 @@ impl RunServices for FleetRunServices<'_> {
             return Ok(Some(LocalRunEvent::Event(ControllerEvent::Deposed)));
         }
         match self.collector.next_event() {
-            Some(CollectorEvent::Stored(arrival)) => self.on_stored(*arrival),
+            Some(CollectorEvent::Stored(arrival)) => self.on_part_stored(*arrival),
             Some(CollectorEvent::Trouble(text)) => self.report_finding(text),
             Some(CollectorEvent::Refused { node, count, why }) => self.report_refused(&node, count, &why),
             None => {}
@@ -224,11 +224,11 @@ impl RunServices for FleetRunServices<'_> {
     }
 
     fn on_sample(&mut self, from: &NodeName, sample: &CountSample) {
-        let counts = KnownCounts::from_sample(sample);
+        let counts = KnownFrameCounts::from_sample(sample);
         self.counted.entry(from.clone()).and_modify(|known| *known = known.max(counts)).or_insert(counts);
     }
 
-    fn on_clock(&mut self, from: NodeName, record: ClockRecord) {
+    fn on_clock_record(&mut self, from: NodeName, record: ClockRecord) {
         self.clocks.insert(from, record.before);
     }
 
@@ -243,20 +243,24 @@ impl RunServices for FleetRunServices<'_> {
         self.attempt = record.head.attempt;
         self.writing = match record.state {
             // A controller that could not refresh its record for long may have been replaced: it must not start senders.
-            RunState::Committed | RunState::Confirmed if !self.leadership.may_commit() => Writing::Refused,
-            _ if self.writes_no_record => Writing::Nothing,
+            RunState::Committed | RunState::Confirmed if !self.leadership.may_commit() => {
+                RecordWriteState::Refused
+            }
+            _ if self.writes_no_record => RecordWriteState::Nothing,
             state => {
                 self.writer.queue_record(record);
-                Writing::Record { gives_start: matches!(state, RunState::Committed | RunState::Confirmed) }
+                RecordWriteState::Record {
+                    gives_start: matches!(state, RunState::Committed | RunState::Confirmed),
+                }
             }
         };
     }
 
     fn await_record_state(&mut self, within: Nanos) -> Result<RecordState, Error> {
         let gives_start = match self.writing {
-            Writing::Nothing => return Ok(RecordState::Kept),
-            Writing::Refused => return Ok(RecordState::Deposed),
-            Writing::Record { gives_start } => gives_start,
+            RecordWriteState::Nothing => return Ok(RecordState::Kept),
+            RecordWriteState::Refused => return Ok(RecordState::Deposed),
+            RecordWriteState::Record { gives_start } => gives_start,
         };
         let Some(outcome) = self.writer.next_outcome(within) else { return Ok(RecordState::Pending) };
         match outcome {

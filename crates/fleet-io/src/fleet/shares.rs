@@ -17,7 +17,7 @@ const LONG_PLAN_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct NodeShares {
     by_node: BTreeMap<NodeName, NodeShare>,
-    parts: Option<LongPlan>,
+    parts: Option<DividedPlan>,
 }
 
 #[derive(Debug, Default)]
@@ -32,13 +32,13 @@ struct NodeShare {
 
 /// A plan that is too long to be sent to every node whole.
 #[derive(Debug)]
-struct LongPlan {
+struct DividedPlan {
     hash: PlanHash,
     parts: PlanParts,
     places: Vec<PortPlace>,
 }
 
-impl LongPlan {
+impl DividedPlan {
     fn extract_from(preparation: &mut RunPreparation) -> Option<Self> {
         if preparation.document.text().len() <= LONG_PLAN_BYTES {
             return None;
@@ -70,15 +70,15 @@ impl NodeShares {
                 share.senders.extend(places.get(stream.tx).map(|sender| sender.node.clone()));
             }
         }
-        Self { by_node, parts: LongPlan::extract_from(preparation) }
+        Self { by_node, parts: DividedPlan::extract_from(preparation) }
     }
 
     /// The preparation for `node`.
     pub(super) fn preparation_for(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
         // A short plan goes to every node as a whole.
-        let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
+        let Some(DividedPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
-        let PlanPart { document, ports } = parts.part_for_ports(own);
+        let PlanPart { document, ports } = parts.plan_part_for_ports(own);
         // Port indices are those of the whole plan on every node, so this list has an entry for each of its ports.
         let mut own_places = vec![PortPlace::elsewhere(); places.len()];
         for port in ports {

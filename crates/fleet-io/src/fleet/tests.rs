@@ -7,7 +7,7 @@ use super::{
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::{ResultUplink, UplinkSource};
 use crate::{
-    Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet_agent,
+    Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_document, serve_fleet_agent,
 };
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
@@ -19,7 +19,7 @@ use packetrig_fleet::hello::{ClockFacts, FLEET_PROTOCOL_VERSION, NodeHello, Offe
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{ClockKey, Nonce, RunPreparation, SentTotal, StoredWatermark};
-use packetrig_fleet::term::{Identity, TermTimes};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::RunOutcome;
@@ -364,7 +364,7 @@ fn presences() -> PresenceDirectory {
 
 fn charge(name: &str, shelf: MemoryShelf) -> ControllerConfig {
     let presence = presences().announce_controller(name).unwrap();
-    let identity = Identity {
+    let identity = ControllerIdentity {
         controller: name.into(),
         user: "alice".into(),
         host: "here".into(),
@@ -374,7 +374,7 @@ fn charge(name: &str, shelf: MemoryShelf) -> ControllerConfig {
     ControllerConfig {
         identity,
         presence: Some(presence),
-        times: TermTimes::default(),
+        times: ControllerTermTimes::default(),
         clock: "one machine".into(),
         key: ClockKey([7; 32]),
         store: Box::new(shelf),
@@ -428,7 +428,7 @@ fn run(
         return (Err(error), events);
     }
     let mut note = |event: &RunEvent| events.push(event.clone());
-    let report = run_on(fleet, DOCUMENT, options(), (stop, &mut note));
+    let report = run_document(fleet, DOCUMENT, options(), (stop, &mut note));
     (report, events)
 }
 
@@ -471,7 +471,7 @@ fn user_stop_ends_fleet_run() {
     };
     let stop = || sampled.load(Ordering::Relaxed);
     lead(&mut fleet, DOCUMENT).unwrap();
-    let report = run_on(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    let report = run_document(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: true });
 }
 

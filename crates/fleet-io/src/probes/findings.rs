@@ -111,7 +111,7 @@ pub(super) fn estimated_line_result(
         Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEndReason::Done,
         Ok(TrainEnd::Lossy) => ProbeLineEndReason::Lossy,
         Ok(TrainEnd::Prohibited) => ProbeLineEndReason::Prohibited,
-        Err(packetrig_probe_io::Error::Limits(exceeded)) => budget_end(*exceeded),
+        Err(packetrig_probe_io::Error::Limits(exceeded)) => budget_end_reason(*exceeded),
         Err(error) => ProbeLineEndReason::Failed(error.to_string()),
     };
     ProbeLineResult {
@@ -164,7 +164,7 @@ fn capacity_range(estimate: &RateEstimate) -> CapacityRange {
 pub(super) fn sent_line_result(line: SentProbeLine, outcome: &SendOutcome) -> ProbeLineResult {
     let summary = ReleaseSummary::from_records(&outcome.records);
     let end = match outcome.refused {
-        Some(refused) => budget_end(refused),
+        Some(refused) => budget_end_reason(refused),
         None if summary.unsent > 0 => ProbeLineEndReason::Stopped,
         None => ProbeLineEndReason::Done,
     };
@@ -184,11 +184,11 @@ fn to_reported_end(end: SeriesEndReason) -> ProbeLineEndReason {
         SeriesEndReason::Stopped => ProbeLineEndReason::Stopped,
         SeriesEndReason::Lossy => ProbeLineEndReason::Lossy,
         SeriesEndReason::Prohibited => ProbeLineEndReason::Prohibited,
-        SeriesEndReason::Limits(exceeded) => budget_end(exceeded),
+        SeriesEndReason::Limits(exceeded) => budget_end_reason(exceeded),
     }
 }
 
-fn budget_end(exceeded: BudgetExceeded) -> ProbeLineEndReason {
+fn budget_end_reason(exceeded: BudgetExceeded) -> ProbeLineEndReason {
     match exceeded {
         BudgetExceeded::Lease => ProbeLineEndReason::LeaseEnded,
         other => ProbeLineEndReason::Limits(other.to_string()),
@@ -196,7 +196,7 @@ fn budget_end(exceeded: BudgetExceeded) -> ProbeLineEndReason {
 }
 
 /// A line that stopped because the lease had ended says so.
-pub(super) fn with_lease(end: ProbeLineEndReason, lost_lease: bool) -> ProbeLineEndReason {
+pub(super) fn end_reason_with_lease(end: ProbeLineEndReason, lost_lease: bool) -> ProbeLineEndReason {
     if lost_lease && end == ProbeLineEndReason::Stopped { ProbeLineEndReason::LeaseEnded } else { end }
 }
 

@@ -45,7 +45,7 @@ pub(super) struct PermittedAsker {
 }
 
 /// Selects the ports on this machine; refuses if the owner forbids a part of the request.
-pub(super) fn own_ports(
+pub(super) fn local_probe_ports(
     preparation: &RunPreparation,
     plan: &Plan,
     probes: &ProbePlan,
@@ -54,7 +54,7 @@ pub(super) fn own_ports(
     if preparation.terms.steered {
         return Err(plan_error("x_probes", "a configuration that is served cannot have probes"));
     }
-    let places = lent.own_locations(preparation)?;
+    let places = lent.local_port_locations(preparation)?;
     if let Some(name) = &probes.mechanism
         && name.parse::<ReleaseMechanism>().is_err()
     {
@@ -106,9 +106,9 @@ fn check_interface(
     address: Option<IpAddr>,
     lent: &LentMachine,
 ) -> Result<(), Error> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
     let mut links = NamespaceLinks::open_in(&netns)?;
-    let index = links.by_name(&location.interface)?.index;
+    let index = links.find_link_by_name(&location.interface)?.index;
     guard::permit_port(&netns, index, &location.to_string(), lent.confirmed.contains(location))?;
     let Some(address) = address else { return Ok(()) };
     let has_it = links.list_addresses()?.iter().any(|own| own.index == index && own.ip == address);

@@ -27,12 +27,12 @@ const AT_ONCE: usize = 32;
 
 /// The lines of a port, ready or not.
 pub(super) struct ReadyProbeLines {
-    pub(super) senders: Vec<ReadySender>,
+    pub(super) senders: Vec<ReadyProbeSender>,
     pub(super) failed: Vec<ProbeLineResult>,
 }
 
 /// Lines that one thread sends.
-pub(super) struct ReadySender {
+pub(super) struct ReadyProbeSender {
     pub(super) lines: Vec<ReadyProbeLine>,
     /// Receives answers; absent for a method without answers.
     pub(super) listener: Option<PacketListener>,
@@ -94,7 +94,7 @@ pub(super) fn prepare_lines(
     let mut lines = Vec::with_capacity(port.lines.len());
     for (line, found) in port.lines.iter().zip(find_paths(port)) {
         let made = found.and_then(|way| {
-            check_path(port, probes, &way)?;
+            check_probe_path(port, probes, &way)?;
             prepare_line(probes, line, way, &mechanism, gate, seed)
         });
         match made {
@@ -137,7 +137,7 @@ fn find_paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
 }
 
 /// Refuses paths on which the probes would differ from the plan.
-fn check_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Result<(), String> {
+fn check_probe_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Result<(), String> {
     if way.is_loopback {
         return Err(format!(
             "{} is an address of this machine, so probes to it would not leave it",
@@ -228,7 +228,7 @@ fn prepare_senders(
     lines: Vec<ReadyProbeLine>,
     policy: &ProbePolicy,
     seed: u64,
-) -> Result<Vec<ReadySender>, Error> {
+) -> Result<Vec<ReadyProbeSender>, Error> {
     let groups: Vec<Vec<ReadyProbeLine>> = match probes.method {
         PlannedMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
         _ => vec![lines],
@@ -242,7 +242,7 @@ fn prepare_sender(
     lines: Vec<ReadyProbeLine>,
     policy: &ProbePolicy,
     seed: u64,
-) -> Result<ReadySender, Error> {
+) -> Result<ReadyProbeSender, Error> {
     let mut addresses: Vec<IpAddr> = lines.iter().map(|line| line.way.ends.source).collect();
     addresses.sort_unstable();
     addresses.dedup();
@@ -262,7 +262,7 @@ fn prepare_sender(
     let at_once = if probes.method.needs_exclusive_turn() { probes.train } else { 0 };
     let listener = is_answered.then(|| open_listener(&port.location, index, &wanted, at_once)).transpose()?;
     let number = derive_seed(seed, port.port);
-    Ok(ReadySender { lines, listener, own_port, about: policy.permit.about.clone(), number })
+    Ok(ReadyProbeSender { lines, listener, own_port, about: policy.permit.about.clone(), number })
 }
 
 fn open_listener(
@@ -273,7 +273,7 @@ fn open_listener(
 ) -> Result<PacketListener, Error> {
     let opened = match at_once {
         0 => PacketListener::open_at_interface(location, index, wanted),
-        frames => PacketListener::open_holding(location, index, wanted, frames),
+        frames => PacketListener::open_listener_with_held_port(location, index, wanted, frames),
     };
     opened.map_err(engine_error)
 }
@@ -303,10 +303,10 @@ fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolic
         };
     }
     // A calibration of another kernel or driver says nothing about this interface.
-    let driver = circumstances::find_driver(&port.location);
+    let driver = circumstances::find_driver_name(&port.location);
     let calibration = policy.calibration.as_ref();
     let calibration = calibration
-        .filter(|one| one.kernel == kernel::release_name() && driver.as_ref() == Some(&one.driver));
+        .filter(|one| one.kernel == kernel::kernel_release_name() && driver.as_ref() == Some(&one.driver));
     let can = |wanted| release::open_release(&port.location, wanted, ReleaseOptions::usual()).is_ok();
     let (mechanism, why) = choice::choose_mechanism(can, calibration);
     ChosenMechanism { mechanism, why }

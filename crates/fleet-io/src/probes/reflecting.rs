@@ -41,7 +41,7 @@ impl RunningReflector {
         gate: &SendGate,
     ) -> Result<Option<Self>, Error> {
         let Some(address) = port.address.filter(|_| !port.askers.is_empty()) else { return Ok(None) };
-        let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+        let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
         let mut socket = WatchedSocket::bind_in(&netns, SocketAddr::new(address, probes.port))?;
         let settings = ReflectorSettings {
             key: None,
@@ -98,11 +98,11 @@ struct RequestsByAsker {
     at: usize,
     gate: SendGate,
     askers: BTreeMap<IpAddr, usize>,
-    counts: RefCell<AskerCounts>,
+    counts: RefCell<AskerRequestCounts>,
 }
 
 #[derive(Default)]
-struct AskerCounts {
+struct AskerRequestCounts {
     requests: BTreeMap<usize, u64>,
     /// Requests that came when the lease had ended.
     unanswered: u64,
@@ -122,7 +122,7 @@ impl RequestsByAsker {
 
     /// A row for each port that may ask, also if nothing came from it.
     fn request_rows(&mut self, all: &RequestCounts) -> Vec<ReflectedRequests> {
-        let AskerCounts { requests, unanswered } = self.counts.take();
+        let AskerRequestCounts { requests, unanswered } = self.counts.take();
         // Refusals are counted for all askers together, so a single one cannot be assigned to an asker.
         let is_all_answered = all.refused.is_empty() && all.unsent == 0 && unanswered == 0;
         let rows = self.askers.values().map(|from| {

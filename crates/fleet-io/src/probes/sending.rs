@@ -3,8 +3,8 @@
 //! Invariant: a sender that finds the lease expired ends for good, and reports this reason.
 
 use super::findings::{self, EstimatedProbeLine, SentProbeLine, SessionClock};
-use super::ready::{ProbeLineDepartures, ReadyProbeLine, ReadySender};
-use crate::error::best_effort;
+use super::ready::{ProbeLineDepartures, ReadyProbeLine, ReadyProbeSender};
+use crate::error::ignore_failure;
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::probes::{PlannedMethod, ProbePlan};
@@ -46,14 +46,14 @@ impl SentProbeLines {
 
 /// Shared by a sender's thread and the plane.
 #[derive(Debug, Default)]
-struct SenderState {
+struct ProbeSenderState {
     stop: AtomicBool,
     lost_lease: AtomicBool,
     sent: AtomicU64,
     answered: AtomicU64,
 }
 
-impl SenderState {
+impl ProbeSenderState {
     fn count_sent(&self, probes: usize) {
         self.sent.fetch_add(probes as u64, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl SenderState {
 
 #[derive(Debug)]
 pub(super) struct RunningSender {
-    state: Arc<SenderState>,
+    state: Arc<ProbeSenderState>,
     start: Sender<MonoTime>,
     /// Lines with their planned probes, for the result if the thread panics.
     lines: Vec<(usize, u64)>,
@@ -85,17 +85,17 @@ impl RunningSender {
     /// Starts a thread for each sender. A sender sends nothing before it knows T.
     pub(super) fn start_senders(
         probes: &ProbePlan,
-        ready: Vec<ReadySender>,
+        ready: Vec<ReadyProbeSender>,
         gate: &SendGate,
     ) -> Result<Vec<Self>, Error> {
         ready.into_iter().map(|sender| Self::start_sender(probes, sender, gate)).collect()
     }
 
-    fn start_sender(probes: &ProbePlan, ready: ReadySender, gate: &SendGate) -> Result<Self, Error> {
-        let state = Arc::new(SenderState::default());
+    fn start_sender(probes: &ProbePlan, ready: ReadyProbeSender, gate: &SendGate) -> Result<Self, Error> {
+        let state = Arc::new(ProbeSenderState::default());
         let (start, started) = mpsc::channel();
         let lines = ready.lines.iter().map(|line| (line.number, line.departures.planned_probes())).collect();
-        let job = SenderJob { probes: probes.clone(), gate: gate.clone(), state: Arc::clone(&state) };
+        let job = ProbeSenderJob { probes: probes.clone(), gate: gate.clone(), state: Arc::clone(&state) };
         let thread = Builder::new().name("probes".to_owned()).spawn(move || job.send_lines(ready, &started));
         let thread = thread.map_err(|source| Error::Thread { name: "probes".to_owned(), source })?;
         Ok(Self { state, start, lines, thread: Some(thread) })
@@ -103,7 +103,7 @@ impl RunningSender {
 
     pub(super) fn start_at(&self, at: MonoTime) {
         // A thread that has ended receives no message; its result has the reason.
-        best_effort(self.start.send(at));
+        ignore_failure(self.start.send(at));
     }
 
     pub(super) fn stop_sending(&self) {
@@ -157,14 +157,14 @@ impl Drop for RunningSender {
     }
 }
 
-struct SenderJob {
+struct ProbeSenderJob {
     probes: ProbePlan,
     gate: SendGate,
-    state: Arc<SenderState>,
+    state: Arc<ProbeSenderState>,
 }
 
-impl SenderJob {
-    fn send_lines(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentProbeLines {
+impl ProbeSenderJob {
+    fn send_lines(&self, ready: ReadyProbeSender, started: &Receiver<MonoTime>) -> SentProbeLines {
         let lines: Vec<(usize, u64)> =
             ready.lines.iter().map(|line| (line.number, line.departures.planned_probes())).collect();
         let Some(start) = self.await_start(started) else {
@@ -174,11 +174,11 @@ impl SenderJob {
             return SentProbeLines { lines: unsent.collect(), first: None };
         };
         let sent = match self.probes.method {
-            PlannedMethod::Send => self.send_unanswered(ready, start),
+            PlannedMethod::Send => self.send_unanswered_probes(ready, start),
             PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => {
-                self.send_answered(ready, start)
+                self.send_answered_probes(ready, start)
             }
-            PlannedMethod::Capacity => Ok(self.estimate_lines(ready, start)),
+            PlannedMethod::Capacity => Ok(self.estimate_line_rates(ready, start)),
         };
         sent.unwrap_or_else(|error| {
             let end = ProbeLineEndReason::Failed(error.to_string());
@@ -214,12 +214,12 @@ impl SenderJob {
     }
 
     /// Sends probes that are answered.
-    fn send_answered(
+    fn send_answered_probes(
         &self,
-        ready: ReadySender,
+        ready: ReadyProbeSender,
         start: MonoTime,
     ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
-        let ReadySender { lines, listener, own_port, about, number } = ready;
+        let ReadyProbeSender { lines, listener, own_port, about, number } = ready;
         let clock = clock::realtime_offset();
         let own = PortProbeIdentity { port: own_port.port(), about, number };
         let mut methods: Vec<ProbeLineMethod> =
@@ -230,7 +230,7 @@ impl SenderJob {
             let ReadyProbeLine { number, way, dispatcher, departures, shift, mechanism, .. } = line;
             let ProbeLineDepartures::Scheduled(schedule) = departures else { continue };
             kept.push(SentProbeLine { number, planned: schedule.probes().len() as u64, mechanism });
-            asked.push(ProbeLine { way, method: method.borrow_method(), dispatcher, schedule, shift });
+            asked.push(ProbeLine { way, method: method.borrow_probe_method(), dispatcher, schedule, shift });
         }
         let options = AskOptions { answer: self.probes.wait, stop: &|| self.must_stop() };
         let mut listeners: Vec<_> = listener.into_iter().collect();
@@ -255,7 +255,7 @@ impl SenderJob {
         for ((line, outcome), method) in kept.into_iter().zip(outcomes).zip(methods) {
             let session = method.stamp_session();
             let mut row = findings::answered_line_result(line, outcome, session, clock, compares);
-            row.end = findings::with_lease(row.end, lost_lease);
+            row.end = findings::end_reason_with_lease(row.end, lost_lease);
             sent.lines.push(row);
             let first = findings::find_first_probe(outcome.series.records());
             sent.first = sent.first.into_iter().chain(first).min_by_key(|first| first.due);
@@ -293,8 +293,8 @@ impl SenderJob {
     }
 
     /// Estimates the capacity of each line in its time, one after the other.
-    fn estimate_lines(&self, ready: ReadySender, start: MonoTime) -> SentProbeLines {
-        let ReadySender { mut lines, listener, own_port, about, number } = ready;
+    fn estimate_line_rates(&self, ready: ReadyProbeSender, start: MonoTime) -> SentProbeLines {
+        let ReadyProbeSender { mut lines, listener, own_port, about, number } = ready;
         // Lines are handled in the order of their turns, because one listener serves all of them, one after the other.
         lines.sort_by_key(|line| line.shift);
         let own = PortProbeIdentity { port: own_port.port(), about, number };
@@ -304,7 +304,7 @@ impl SenderJob {
             let begins = start + line.shift;
             self.wait_for_turn(begins);
             let found;
-            (found, ear) = self.estimate_line(line, &own, ear, begins);
+            (found, ear) = self.estimate_line_rate(line, &own, ear, begins);
             sent.append_lines(found);
         }
         sent
@@ -317,7 +317,7 @@ impl SenderJob {
         }
     }
 
-    fn estimate_line(
+    fn estimate_line_rate(
         &self,
         line: ReadyProbeLine,
         own: &PortProbeIdentity,
@@ -344,20 +344,20 @@ impl SenderJob {
             slot: self.probes.slot,
         };
         let mut row = findings::estimated_line_result(number, mechanism, &found, is_stopped);
-        row.end = findings::with_lease(row.end, lost_lease);
+        row.end = findings::end_reason_with_lease(row.end, lost_lease);
         let first = findings::find_first_probe(trains.records());
         (SentProbeLines { lines: vec![row], first }, trains.into_listener())
     }
 
     /// Sends trains that are not answered.
-    fn send_unanswered(
+    fn send_unanswered_probes(
         &self,
-        ready: ReadySender,
+        ready: ReadyProbeSender,
         start: MonoTime,
     ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
         // The port is held until all lines are sent: otherwise the kernel would answer the packets that come
         // back to it.
-        let ReadySender { lines, own_port, about, .. } = ready;
+        let ReadyProbeSender { lines, own_port, about, .. } = ready;
         let mut sent = SentProbeLines::default();
         for line in lines {
             let ReadyProbeLine { number, target_port, way, dispatcher, departures, shift, mechanism } = line;
@@ -375,7 +375,7 @@ impl SenderJob {
             let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
             let line = SentProbeLine { number, planned: schedule.probes().len() as u64, mechanism };
             let mut row = findings::sent_line_result(line, &outcome);
-            row.end = findings::with_lease(row.end, lost_lease);
+            row.end = findings::end_reason_with_lease(row.end, lost_lease);
             sent.append_lines(SentProbeLines {
                 lines: vec![row],
                 first: findings::find_first_probe(&outcome.records),
@@ -399,7 +399,7 @@ enum ProbeLineMethod {
 }
 
 impl ProbeLineMethod {
-    fn borrow_method(&mut self) -> Box<dyn ProbeMethod + '_> {
+    fn borrow_probe_method(&mut self) -> Box<dyn ProbeMethod + '_> {
         match self {
             Self::Stamp(sender) => Box::new(sender.as_mut()),
             Self::Echo(echo) => Box::new(echo),

@@ -14,7 +14,7 @@ fn probes(text: &str) -> ProbePlan {
 
 fn loan(permit: &str) -> ProbePolicy {
     let permit = ProbePermit::from_text(permit).unwrap();
-    ProbePolicy { permit, today: ReadDate(|| "2026-11-25".to_owned()), ..ProbePolicy::default() }
+    ProbePolicy { permit, today: DateReader(|| "2026-11-25".to_owned()), ..ProbePolicy::default() }
 }
 
 fn refusals(probes: &ProbePlan, port: usize, permit: &str) -> Vec<String> {

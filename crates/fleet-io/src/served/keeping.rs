@@ -10,14 +10,14 @@ use std::thread::JoinHandle;
 /// Writes one result at a time, on its own thread, so that the next configuration need not wait for the disk.
 ///
 /// Invariant: the wait for the last result returns only when it is on the disk.
-pub(super) struct ResultKeeping {
+pub(super) struct ResultKeeperThread {
     /// A separate connection, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,
     current: Mutex<Option<JoinHandle<()>>>,
     operator: SharedOperator,
 }
 
-impl ResultKeeping {
+impl ResultKeeperThread {
     pub(super) fn new(catalogue: RunCatalogue, operator: SharedOperator) -> Self {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default(), operator }
     }

@@ -1,6 +1,6 @@
 //! Served runs on this machine's interfaces.
 
-use super::keeping::ResultKeeping;
+use super::keeping::ResultKeeperThread;
 use super::{ServedTerms, ServiceClock, lock_unpoisoned, machine_failure, open_failure, steered_report_size};
 use crate::error::Error;
 use crate::local::{LocalExecutor, RunOptions};
@@ -25,7 +25,7 @@ pub struct MachineRuns {
     thread: Arc<ResidentThread>,
     /// Kept open, because opening and closing it waits for the disk.
     catalogue: Mutex<RunCatalogue>,
-    keeping: Arc<ResultKeeping>,
+    keeping: Arc<ResultKeeperThread>,
     terms: ServedTerms,
     operator: SharedOperator,
     clock: ServiceClock,
@@ -47,7 +47,7 @@ impl MachineRuns {
         operator: SharedOperator,
     ) -> Self {
         let catalogue = Mutex::new(catalogue);
-        let keeping = Arc::new(ResultKeeping::new(keeping, SharedOperator::clone(&operator)));
+        let keeping = Arc::new(ResultKeeperThread::new(keeping, SharedOperator::clone(&operator)));
         Self { thread, catalogue, keeping, terms, operator, clock: ServiceClock::start_now() }
     }
 
@@ -58,7 +58,7 @@ impl MachineRuns {
         let text = document.text().to_owned();
         let executor = LocalExecutor::<EnginePlane>::default();
         let session = RunSession::open_session(executor, document, begun.options, move |event| sink(event));
-        let keeper = MachineKeeper {
+        let keeper = MachineResultKeeper {
             keeping: Arc::clone(&self.keeping),
             draft: begun.draft,
             document: text,
@@ -75,7 +75,7 @@ impl MachineRuns {
         // Opening the ports takes long, and other requests need the catalogue during that time: so it is locked here only.
         let catalogue = lock_unpoisoned(&self.catalogue);
         let draft = catalogue.begin_run(options.run.clone(), steered_report_size(document))?;
-        let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
+        let limits = catalogue.limits_of_kernel(&kernel::kernel_release_name())?;
         let options = RunOptions {
             capture_dir: Some(draft.capture_dir()?),
             terms: RunTerms { limits, ..options.terms },
@@ -98,10 +98,10 @@ fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
 
 /// Fails if the interface is missing; any other error is found again when the port is opened.
 fn check_link_exists(location: &PortLocation) -> Result<(), String> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref());
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref());
     let link = netns
         .and_then(|netns| NamespaceLinks::open_in(&netns))
-        .and_then(|mut links| links.by_name(&location.interface));
+        .and_then(|mut links| links.find_link_by_name(&location.interface));
     match link {
         Err(missing @ packetrig_sys::Error::Missing { .. }) => Err(missing.to_string()),
         Ok(_) | Err(_) => Ok(()),
@@ -143,14 +143,14 @@ impl RunSource for MachineRuns {
 }
 
 /// Keeps the result of a run in the catalogue.
-struct MachineKeeper {
-    keeping: Arc<ResultKeeping>,
+struct MachineResultKeeper {
+    keeping: Arc<ResultKeeperThread>,
     draft: RunDraft,
     document: String,
     operator: SharedOperator,
 }
 
-impl RunKeeper for MachineKeeper {
+impl RunKeeper for MachineResultKeeper {
     fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         let Self { keeping, draft, document, operator } = *self;
         match ended {

@@ -1,7 +1,7 @@
 //! Served runs on a fleet.
 
 use super::{ServedTerms, ServiceClock, lock_unpoisoned, machine_failure, open_failure, steered_report_size};
-use crate::earlier_starts::{EarlierStarts, is_late_start};
+use crate::earlier_starts::{LateStartedRuns, is_late_start};
 use crate::error::Error;
 use crate::fleet::{ControlledFleet, FleetExecutor, NodeRetention, RunEnding, RunResultStore, begin_run};
 use crate::local::{RunExecutor, RunOptions};
@@ -63,7 +63,7 @@ where
         };
         let leftovers = leftovers.map_err(open_failure)?;
         let ended = RunEnding { fleet: &mut fleet, store: &self.store, operator }
-            .end_leftovers(&leftovers, &mut |_| {});
+            .end_leftover_runs(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             // Nodes that stay led without a run would be refused to all other controllers.
             fleet.return_node_leads();
@@ -82,12 +82,12 @@ where
 {
     /// Takes the nodes and opens a run. The inner error belongs to a run that began; this controller may
     /// still lead the nodes then.
-    fn open_once(
+    fn lead_nodes_and_open_run(
         &self,
         document: &PlanDocument,
         options: RunOptions,
         sink: &Arc<Mutex<EventSink>>,
-    ) -> Result<Result<(RunSession, FleetKeeper), Error>, OpenFailure> {
+    ) -> Result<Result<(RunSession, FleetResultKeeper), Error>, OpenFailure> {
         let controller = self.lead_run_nodes(document.plan(), &options.run)?;
         let begun =
             begin_run(&self.store, &controller, &options, document.text(), steered_report_size(document));
@@ -100,11 +100,11 @@ where
         let opened = RunSession::open_session(executor, document.clone(), options, move |event| {
             (lock_unpoisoned(&sink))(event);
         });
-        let keeper = FleetKeeper {
+        let keeper = FleetResultKeeper {
             store: self.store.clone(),
             document: document.text().to_owned(),
             operator: Arc::clone(&self.operator),
-            earlier: EarlierStarts::default(),
+            earlier: LateStartedRuns::default(),
         };
         Ok(match opened {
             Ok(session) => Ok((session, keeper)),
@@ -130,11 +130,11 @@ where
     ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         // The sink is shared, because every further start needs it again.
         let sink = Arc::new(Mutex::new(sink));
-        let mut earlier = EarlierStarts::default();
+        let mut earlier = LateStartedRuns::default();
         loop {
             let options = (self.terms.options)();
             let run = options.run.clone();
-            let (session, keeper) = match self.open_once(&document, options, &sink)? {
+            let (session, keeper) = match self.lead_nodes_and_open_run(&document, options, &sink)? {
                 Ok(opened) => opened,
                 Err(error) if is_late_start(&error) && earlier.may_retry_start(self.operator.as_ref()) => {
                     let why = "the start came too late for some nodes";
@@ -147,7 +147,7 @@ where
                     return Err(open_failure(error));
                 }
             };
-            return Ok(Box::new(session.with_keeper(Box::new(FleetKeeper { earlier, ..keeper }))));
+            return Ok(Box::new(session.with_keeper(Box::new(FleetResultKeeper { earlier, ..keeper }))));
         }
     }
 
@@ -165,14 +165,14 @@ where
 }
 
 /// Keeps the result of a run in the store.
-struct FleetKeeper {
+struct FleetResultKeeper {
     store: RunResultStore,
     document: String,
     operator: SharedOperator,
-    earlier: EarlierStarts,
+    earlier: LateStartedRuns,
 }
 
-impl FleetKeeper {
+impl FleetResultKeeper {
     /// Deletes the files of a run without a report.
     fn drop_run_files(&self) {
         match self.store.abandon_run() {
@@ -185,7 +185,7 @@ impl FleetKeeper {
     }
 }
 
-impl RunKeeper for FleetKeeper {
+impl RunKeeper for FleetResultKeeper {
     fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         match ended {
             Ok(mut report) if keep => {

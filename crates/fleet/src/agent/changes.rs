@@ -104,7 +104,7 @@ impl AgentMachine {
 
     fn repeat_progress(&self) -> Vec<AgentAction> {
         let LastChange { number, progress } = self.change.clone();
-        self.reply_with(match progress {
+        self.reply_to_controller(match progress {
             ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
             ChangeProgress::Announced(fault) => NodeReply::Announced { number, fault },
             // There is no sample: the counts right after the change are gone.

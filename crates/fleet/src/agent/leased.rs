@@ -94,7 +94,11 @@ impl AgentMachine {
                 let mut actions = vec![AgentAction::Extend(until)];
                 // ARMED is sent only with the first lease in hand. Otherwise the controller could commit a node that
                 // may not send at T.
-                actions.extend(self.advance_from(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
+                actions.extend(self.advance_from_state(
+                    &AgentState::Leasing,
+                    AgentState::Armed,
+                    NodeReply::Armed,
+                ));
                 actions
             }
             LeaseAnswer::Stop => self.on_stop_answer(head.clone()),
@@ -135,7 +139,7 @@ impl AgentMachine {
         if self.state != AgentState::Running || self.why.is_some() {
             return None;
         }
-        let lease = self.lease.as_ref().and_then(AgentLease::valid_until);
+        let lease = self.lease.as_ref().and_then(AgentLease::valid_until_time);
         lease.into_iter().chain(self.stop_at).min()
     }
 
@@ -214,9 +218,9 @@ impl AgentMachine {
         vec![AgentAction::Spool(result)]
     }
 
-    pub(super) fn on_spooled(&mut self, segments: u64) -> Vec<AgentAction> {
+    pub(super) fn on_result_spooled(&mut self, segments: u64) -> Vec<AgentAction> {
         let kept = AgentState::Spooled(KeptResult::Segments(segments));
-        let actions = self.advance_from(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
+        let actions = self.advance_from_state(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
         if self.orphan
             && let Some(head) = self.head.clone()
         {

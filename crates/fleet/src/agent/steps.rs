@@ -36,7 +36,7 @@ impl AgentMachine {
                 // The numbers of changes begin anew in each run.
                 self.change = LastChange::default();
                 if let (Some(lease), Some(every)) = (&mut self.lease, preparation.renew_every) {
-                    lease.renew_every(every);
+                    lease.set_renewal_interval(every);
                 }
                 vec![AgentAction::Prepare(preparation)]
             }
@@ -51,7 +51,7 @@ impl AgentMachine {
                 self.end_lease();
                 self.head = Some(head);
                 self.state = AgentState::Prepared;
-                self.reply_with(NodeReply::Prepared { ports: self.ports.clone() })
+                self.reply_to_controller(NodeReply::Prepared { ports: self.ports.clone() })
             }
             _ => {
                 vec![AgentAction::Reply(
@@ -62,10 +62,10 @@ impl AgentMachine {
         }
     }
 
-    pub(super) fn on_prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
+    pub(super) fn on_ports_prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
         // The reply is kept, because PREPARE may be repeated.
         self.ports.clone_from(&ports);
-        self.advance_from(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
+        self.advance_from_state(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
     }
 
     pub(super) fn arm_receivers(&mut self) -> Vec<AgentAction> {
@@ -76,13 +76,13 @@ impl AgentMachine {
         self.report_state()
     }
 
-    pub(super) fn on_armed(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn on_ports_armed(&mut self, now: MonoTime) -> Vec<AgentAction> {
         // In a fleet ARMED waits for the first lease, see `granted`.
         if self.state == AgentState::Arming && self.lease.is_some() {
             self.state = AgentState::Leasing;
             return self.begin_lease(now);
         }
-        self.advance_from(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
+        self.advance_from_state(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
     }
 
     pub(super) fn commit_start(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
@@ -90,7 +90,7 @@ impl AgentMachine {
         if self.state == AgentState::Armed {
             // In a steered run no stream begins at T.
             if now + guard >= start && !self.steered {
-                return self.reply_with(NodeReply::Late);
+                return self.reply_to_controller(NodeReply::Late);
             }
             self.state = AgentState::Waiting { start, confirmed: false };
         }
@@ -99,25 +99,27 @@ impl AgentMachine {
 
     pub(super) fn confirm_start(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
-            AgentState::Waiting { start: own, confirmed: false } if self.is_same(own, start) => {
+            AgentState::Waiting { start: own, confirmed: false } if self.is_same_start_time(own, start) => {
                 // The senders need this long to receive T. A refusal makes this node a known split start instead of a late sender.
                 if now + self.margin >= start && !self.steered {
-                    return self.reply_with(NodeReply::Late);
+                    return self.reply_to_controller(NodeReply::Late);
                 }
                 self.state = AgentState::Waiting { start, confirmed: true };
                 let mut actions = vec![AgentAction::StartAt(start)];
-                actions.extend(self.reply_with(NodeReply::Confirmed));
+                actions.extend(self.reply_to_controller(NodeReply::Confirmed));
                 actions
             }
             // The node had accepted a T, which has passed by now.
-            AgentState::Armed => self.reply_with(NodeReply::Late),
-            AgentState::Prepared => self.reply_with(NodeReply::Refused("no start was committed".to_owned())),
+            AgentState::Armed => self.reply_to_controller(NodeReply::Late),
+            AgentState::Prepared => {
+                self.reply_to_controller(NodeReply::Refused("no start was committed".to_owned()))
+            }
             _ => self.report_state(),
         }
     }
 
     /// True if two times mean the same T.
-    fn is_same(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
+    fn is_same_start_time(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
         // In a fleet both were converted from the controller's clock, the second one possibly with a better fit.
         let slack = if self.lease.is_some() { MAX_START_TIME_DIFFERENCE } else { Nanos::ZERO };
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
@@ -169,21 +171,25 @@ impl AgentMachine {
             }
             // Barrier: receivers stop only after every sender has stopped.
             AgentState::Running => {
-                self.reply_with(NodeReply::Refused("its senders are still sending".to_owned()))
+                self.reply_to_controller(NodeReply::Refused("its senders are still sending".to_owned()))
             }
             _ => self.report_state(),
         }
     }
 
-    pub(super) fn on_finished(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
+    pub(super) fn on_run_finished(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
         if self.lease.is_some() {
             return self.spool_result(result);
         }
         let reply = NodeReply::Result(Arc::clone(&result));
-        self.advance_from(&AgentState::Finishing, AgentState::Spooled(KeptResult::Result(result)), reply)
+        self.advance_from_state(
+            &AgentState::Finishing,
+            AgentState::Spooled(KeptResult::Result(result)),
+            reply,
+        )
     }
 
-    pub(super) fn on_collected(&mut self, head: &MessageHead) -> Vec<AgentAction> {
+    pub(super) fn on_result_collected(&mut self, head: &MessageHead) -> Vec<AgentAction> {
         // COLLECTED may be repeated, or may concern a run that was already replaced by the next one.
         if self.head.as_ref() == Some(head)
             && matches!(self.state, AgentState::Spooled(_) | AgentState::Failed(_))
@@ -206,7 +212,7 @@ impl AgentMachine {
         actions
     }
 
-    pub(super) fn on_failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
+    pub(super) fn on_run_failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
         // The ports are closed in these states, so there is nothing left to release.
         if matches!(self.state, AgentState::Idle | AgentState::Spooled(_) | AgentState::Failed(_)) {
             return Vec::new();
@@ -215,7 +221,7 @@ impl AgentMachine {
         // This ends the run only on this node. The controller decides about the other nodes.
         self.state = AgentState::Failed(fault.clone());
         let mut actions = vec![AgentAction::Release];
-        actions.extend(self.reply_with(NodeReply::Failed(fault)));
+        actions.extend(self.reply_to_controller(NodeReply::Failed(fault)));
         actions
     }
 
@@ -245,12 +251,12 @@ impl AgentMachine {
                 }
                 // The owner's limit counts from T, not from the preparation.
                 self.stop_at = self.longest.map(|longest| start + longest);
-                self.reply_with(NodeReply::Started)
+                self.reply_to_controller(NodeReply::Started)
             }
             AgentState::Waiting { start, confirmed: false } if now >= start && !self.steered => {
                 // T has passed without a confirmation. The node still receives and is ready for another attempt.
                 self.state = AgentState::Armed;
-                self.reply_with(NodeReply::Late)
+                self.reply_to_controller(NodeReply::Late)
             }
             _ => Vec::new(),
         }

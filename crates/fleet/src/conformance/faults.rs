@@ -1,8 +1,8 @@
 //! The faults of [`FaultyFabric`], each observed over a fabric of any kind.
 
 use super::{
-    NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_as_controller, join_or_panic, node_name,
-    post_or_panic, segment_id,
+    NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_fabric_as_controller, join_fabric_or_panic,
+    node_name, post_or_panic, segment_id,
 };
 use crate::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet};
 use crate::faulty::{FabricFaults, FaultyFabric};
@@ -38,8 +38,8 @@ fn post_three<E: Endpoint>(from: &mut E, a: &mut E, wanted: &[MessageBody]) {
 }
 
 fn check_message_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
-    let mut from = join_as_controller(fabric);
-    let mut a = join_or_panic(fabric, &node_name("a"));
+    let mut from = join_fabric_as_controller(fabric);
+    let mut a = join_fabric_or_panic(fabric, &node_name("a"));
     let [arm, query, stop] = three_commands();
     post_three(&mut from, &mut a, &three_commands());
     fabric.set_faults(FabricFaults { lose_each: Some(3), ..FabricFaults::default() });

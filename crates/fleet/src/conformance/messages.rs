@@ -1,8 +1,8 @@
 //! Messages: order, no loss of letters, counted loss of telemetry, names.
 
 use super::{
-    FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_as_controller, join_or_panic,
-    node_name, post_or_panic, telemetry_body, test_head,
+    FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_fabric_as_controller,
+    join_fabric_or_panic, node_name, post_or_panic, telemetry_body, test_head,
 };
 use crate::fabric::{Endpoint, Error, Fabric};
 use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
@@ -24,9 +24,9 @@ pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() ->
 /// Two controllers each receive the letters of their own node, and the hellos of all nodes.
 fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
-    let mut controllers = names.each_ref().map(|name| join_or_panic(fabric, name));
+    let mut controllers = names.each_ref().map(|name| join_fabric_or_panic(fabric, name));
     let nodes = ["a", "b"].map(node_name);
-    let mut agents = nodes.each_ref().map(|name| join_or_panic(fabric, name));
+    let mut agents = nodes.each_ref().map(|name| join_fabric_or_panic(fabric, name));
     for (controller, of) in controllers.iter_mut().zip(&nodes) {
         controller
             .listen_to(std::slice::from_ref(of))
@@ -70,9 +70,9 @@ fn example_commands() -> impl Iterator<Item = NodeCommand> {
 }
 
 fn commands_arrive_in_order<F: Fabric>(fabric: &F) {
-    let mut from = join_as_controller(fabric);
-    let mut a = join_or_panic(fabric, &node_name("a"));
-    let mut b = join_or_panic(fabric, &node_name("b"));
+    let mut from = join_fabric_as_controller(fabric);
+    let mut a = join_fabric_or_panic(fabric, &node_name("a"));
+    let mut b = join_fabric_or_panic(fabric, &node_name("b"));
     for letter in example_commands() {
         post_or_panic(&mut from, &node_name("a"), command_body(letter));
     }
@@ -86,9 +86,9 @@ fn commands_arrive_in_order<F: Fabric>(fabric: &F) {
 }
 
 fn replies_arrive_in_order_with_sender<F: Fabric>(fabric: &F) {
-    let mut to = join_as_controller(fabric);
-    let mut a = join_or_panic(fabric, &node_name("a"));
-    let mut b = join_or_panic(fabric, &node_name("b"));
+    let mut to = join_fabric_as_controller(fabric);
+    let mut a = join_fabric_or_panic(fabric, &node_name("a"));
+    let mut b = join_fabric_or_panic(fabric, &node_name("b"));
     for number in 0..100 {
         for from in [&mut a, &mut b] {
             post_or_panic(
@@ -109,9 +109,9 @@ fn replies_arrive_in_order_with_sender<F: Fabric>(fabric: &F) {
 }
 
 fn message_for_all_reaches_every_node<F: Fabric>(fabric: &F) {
-    let mut from = join_as_controller(fabric);
-    let mut a = join_or_panic(fabric, &node_name("a"));
-    let mut b = join_or_panic(fabric, &node_name("b"));
+    let mut from = join_fabric_as_controller(fabric);
+    let mut a = join_fabric_or_panic(fabric, &node_name("a"));
+    let mut b = join_fabric_or_panic(fabric, &node_name("b"));
     from.post_to_all_nodes(MessageBody::RollCall(Nonce(1)))
         .unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
@@ -122,8 +122,8 @@ fn message_for_all_reaches_every_node<F: Fabric>(fabric: &F) {
 }
 
 fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
-    let mut to = join_as_controller(fabric);
-    let mut from = join_or_panic(fabric, &node_name("a"));
+    let mut to = join_fabric_as_controller(fabric);
+    let mut from = join_fabric_or_panic(fabric, &node_name("a"));
     let whom = NodeName::controller();
     for at in 0..FLOOD_MESSAGES {
         post_or_panic(&mut from, &whom, telemetry_body(at));
@@ -170,38 +170,38 @@ fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
 }
 
 fn unknown_and_taken_names_are_errors<F: Fabric>(fabric: &F) {
-    let mut from = join_as_controller(fabric);
+    let mut from = join_fabric_as_controller(fabric);
     let nobody = node_name("nobody");
     assert_eq!(
         from.post_message(&nobody, command_body(NodeCommand::Arm)),
         Err(Error::Unknown(nobody.clone()))
     );
-    let a = join_or_panic(fabric, &node_name("a"));
+    let a = join_fabric_or_panic(fabric, &node_name("a"));
     assert!(
         matches!(fabric.open_endpoint(node_name("a")), Err(Error::Taken(name)) if name == node_name("a"))
     );
     assert!(matches!(fabric.open_endpoint(NodeName::controller()), Err(Error::Taken(_))));
     drop(a);
-    join_or_panic(fabric, &node_name("a"));
+    join_fabric_or_panic(fabric, &node_name("a"));
 }
 
 fn post_to_departed_node_follows_traits<F: Fabric>(traits: FabricTraits, fabric: &F) {
-    let mut from = join_as_controller(fabric);
-    let mut a = join_or_panic(fabric, &node_name("a"));
+    let mut from = join_fabric_as_controller(fabric);
+    let mut a = join_fabric_or_panic(fabric, &node_name("a"));
     post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Arm));
     assert!(a.receive_message(NEVER_REACHED_TIMEOUT).is_some());
     drop(a);
     let answer = from.post_message(&node_name("a"), command_body(NodeCommand::Stop));
     assert_eq!(answer.is_err(), traits.knows_who_left, "{answer:?}");
-    let mut a = join_or_panic(fabric, &node_name("a"));
+    let mut a = join_fabric_or_panic(fabric, &node_name("a"));
     post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Query));
     let got = a.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| letter.body);
     assert_eq!(got, Some(command_body(NodeCommand::Query)), "what was for the one before does not come");
 }
 
 fn message_from_another_thread_ends_waiting<F: Fabric>(fabric: &F) {
-    let mut asks = join_as_controller(fabric);
-    let mut answers = join_or_panic(fabric, &node_name("a"));
+    let mut asks = join_fabric_as_controller(fabric);
+    let mut answers = join_fabric_or_panic(fabric, &node_name("a"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let letter = answers

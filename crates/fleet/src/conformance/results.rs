@@ -10,7 +10,7 @@ use crate::message::RunId;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-fn expect_done<T, E: Debug>(what: &str, result: Result<T, E>) -> T {
+fn expect_success<T, E: Debug>(what: &str, result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{what}: {error:?}"))
 }
 
@@ -20,41 +20,41 @@ pub(super) fn check_records<F: Fabric>(make: impl Fn() -> F) {
 }
 
 fn record_changes_by_compare_and_set<F: Fabric>(fabric: &F) {
-    let mut one = expect_done("opening", fabric.open_records());
-    let mut two = expect_done("opening again", fabric.open_records());
-    assert_eq!(expect_done("reading", one.get_record("ctl.lock")), None);
+    let mut one = expect_success("opening", fabric.open_records());
+    let mut two = expect_success("opening again", fabric.open_records());
+    assert_eq!(expect_success("reading", one.get_record("ctl.lock")), None);
     assert_eq!(one.replace_record("ctl.lock", 1, b"x"), Err(Error::Stale("ctl.lock".into())));
-    let first = expect_done("making", one.create_record("ctl.lock", b"one"));
+    let first = expect_success("making", one.create_record("ctl.lock", b"one"));
     assert_eq!(two.create_record("ctl.lock", b"two"), Err(Error::Exists("ctl.lock".into())));
     assert_eq!(
         two.create_record("ctl.lock", b"one"),
         Err(Error::Exists("ctl.lock".into())),
         "the same value is no claim"
     );
-    let seen = expect_done("reading", two.get_record("ctl.lock")).unwrap_or_else(|| panic!("it was made"));
+    let seen = expect_success("reading", two.get_record("ctl.lock")).unwrap_or_else(|| panic!("it was made"));
     assert_eq!((seen.value.as_slice(), seen.revision), (b"one".as_slice(), first));
-    let second = expect_done("replacing", two.replace_record("ctl.lock", first, b"two"));
+    let second = expect_success("replacing", two.replace_record("ctl.lock", first, b"two"));
     assert!(second > first, "revisions rise");
     assert_eq!(one.replace_record("ctl.lock", first, b"one"), Err(Error::Stale("ctl.lock".into())));
-    let seen = expect_done("reading", one.get_record("ctl.lock")).unwrap_or_else(|| panic!("it was made"));
+    let seen = expect_success("reading", one.get_record("ctl.lock")).unwrap_or_else(|| panic!("it was made"));
     assert_eq!((seen.value.as_slice(), seen.revision), (b"two".as_slice(), second));
 }
 
 fn keys_are_listed_in_order_until_removed<F: Fabric>(fabric: &F) {
-    let mut records = expect_done("opening", fabric.open_records());
-    assert_eq!(expect_done("listing", records.list_keys("")), [""; 0]);
+    let mut records = expect_success("opening", fabric.open_records());
+    assert_eq!(expect_success("listing", records.list_keys("")), [""; 0]);
     for key in ["run.b", "run.a", "node.a", "runs"] {
-        expect_done("making", records.create_record(key, b"x"));
+        expect_success("making", records.create_record(key, b"x"));
     }
-    assert_eq!(expect_done("listing", records.list_keys("run.")), ["run.a", "run.b"]);
-    expect_done("removing", records.remove_record("run.a"));
-    expect_done("removing what is not there", records.remove_record("run.a"));
-    assert_eq!(expect_done("listing", records.list_keys("run.")), ["run.b"]);
-    assert_eq!(expect_done("reading", records.get_record("run.a")), None);
-    expect_done("making again", records.create_record("run.a", b"y"));
-    assert_eq!(expect_done("listing", records.list_keys("")), ["node.a", "run.a", "run.b", "runs"]);
+    assert_eq!(expect_success("listing", records.list_keys("run.")), ["run.a", "run.b"]);
+    expect_success("removing", records.remove_record("run.a"));
+    expect_success("removing what is not there", records.remove_record("run.a"));
+    assert_eq!(expect_success("listing", records.list_keys("run.")), ["run.b"]);
+    assert_eq!(expect_success("reading", records.get_record("run.a")), None);
+    expect_success("making again", records.create_record("run.a", b"y"));
+    assert_eq!(expect_success("listing", records.list_keys("")), ["node.a", "run.a", "run.b", "runs"]);
     let wanted = ["run.b", "nobody", "run.a"].map(str::to_owned);
-    let values = expect_done("reading many", records.get_records(&wanted)).into_iter();
+    let values = expect_success("reading many", records.get_records(&wanted)).into_iter();
     let values: Vec<Option<Vec<u8>>> = values.map(|record| record.map(|record| record.value)).collect();
     assert_eq!(values, [Some(b"x".to_vec()), None, Some(b"y".to_vec())], "in the order they were asked for");
 }
@@ -68,17 +68,17 @@ pub(super) fn check_results<F: Fabric>(traits: FabricTraits, make: impl Fn() -> 
 }
 
 fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
-    let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
     let other = RunId("20261121-2".into());
     let late = RunId("20261121-3".into());
     let mut one = open_reader(fabric, "one", &[]);
-    let mut two = expect_done("opening", fabric.open_inlet("two"));
-    expect_done("reading another run", two.read_run(&other, &BTreeSet::new()));
+    let mut two = expect_success("opening", fabric.open_inlet("two"));
+    expect_success("reading another run", two.read_run(&other, &BTreeSet::new()));
     assert!(matches!(two.read_run(&test_run(), &BTreeSet::new()), Err(Error::Taken(_))), "one reader a run");
     for number in 0..3 {
         for run in [&test_run(), &other, &late] {
             let id = SegmentId { run: run.clone(), ..segment_id("a", number) };
-            expect_done("appending", outgoing.append_segment(&id, id.to_string().as_bytes()));
+            expect_success("appending", outgoing.append_segment(&id, id.to_string().as_bytes()));
         }
     }
     for (incoming, own) in [(&mut one, &test_run()), (&mut two, &other)] {
@@ -87,21 +87,21 @@ fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
             let delivery = next_segment(incoming);
             assert_eq!(delivery.id.run, *own, "a segment of another run");
             assert!(open.remove(&delivery.id.number), "{} twice", delivery.id);
-            expect_done("confirming", incoming.confirm_segment(delivery.token));
+            expect_success("confirming", incoming.confirm_segment(delivery.token));
         }
         assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "nothing of another run comes");
     }
     // An empty run with a reader may be listed or not.
-    let mut waiting = expect_done("listing", one.waiting_runs());
+    let mut waiting = expect_success("listing", one.waiting_runs());
     assert_eq!(waiting.remove(&late), Some(BTreeSet::new()), "nobody reads it");
-    expect_done("reading it too", one.read_run(&late, &BTreeSet::new()));
-    let waiting = expect_done("listing", two.waiting_runs());
+    expect_success("reading it too", one.read_run(&late, &BTreeSet::new()));
+    let waiting = expect_success("listing", two.waiting_runs());
     assert_eq!(waiting.get(&late), Some(&BTreeSet::from(["one".to_owned()])));
     let unconfirmed = next_segment(&mut one);
     assert_eq!(unconfirmed.id.run, late);
     one.leave_run(&late);
     assert!(one.confirm_segment(unconfirmed.token).is_err(), "it has left");
-    expect_done("reading what was left", two.read_run(&late, &BTreeSet::new()));
+    expect_success("reading what was left", two.read_run(&late, &BTreeSet::new()));
     let came: BTreeSet<u64> = (0..3).map(|_| next_segment(&mut two).id.number).collect();
     assert_eq!(came, (0..3).collect(), "what was not confirmed comes to the next one");
 }
@@ -112,17 +112,17 @@ fn next_segment<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
 
 fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
     for number in [0, 1, 0, 2, 2] {
         let body = format!("segment {number}");
-        expect_done("appending", outgoing.append_segment(&segment_id("a", number), body.as_bytes()));
+        expect_success("appending", outgoing.append_segment(&segment_id("a", number), body.as_bytes()));
     }
     let mut got = BTreeSet::new();
     for _ in 0..3 {
         let delivery = next_segment(&mut incoming);
         assert_eq!(delivery.body, format!("segment {}", delivery.id.number).into_bytes());
         got.insert(delivery.id.clone());
-        expect_done("confirming", incoming.confirm_segment(delivery.token));
+        expect_success("confirming", incoming.confirm_segment(delivery.token));
     }
     assert_eq!(got, BTreeSet::from([0, 1, 2].map(|number| segment_id("a", number))));
     assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "it comes once");
@@ -130,43 +130,43 @@ fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
 
 fn unconfirmed_segments_are_delivered_again<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
     for number in 0..4 {
-        expect_done("appending", outgoing.append_segment(&segment_id("a", number), b"x"));
+        expect_success("appending", outgoing.append_segment(&segment_id("a", number), b"x"));
     }
     let mut open: BTreeSet<u64> = (0..4).collect();
     let confirmed = next_segment(&mut incoming);
     open.remove(&confirmed.id.number);
-    expect_done("confirming", incoming.confirm_segment(confirmed.token));
+    expect_success("confirming", incoming.confirm_segment(confirmed.token));
     let unconfirmed = next_segment(&mut incoming);
     let mut again = open_reader(fabric, "two", &["one"]);
     assert!(incoming.confirm_segment(unconfirmed.token).is_err(), "it was replaced");
     while !open.is_empty() {
         let delivery = next_segment(&mut again);
         assert!(open.remove(&delivery.id.number), "{} was confirmed", delivery.id);
-        expect_done("confirming", again.confirm_segment(delivery.token));
+        expect_success("confirming", again.confirm_segment(delivery.token));
     }
     assert!(again.receive_segment(NO_MESSAGE_WAIT).is_none());
 }
 
 fn largest_segment_fits_and_larger_is_refused<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
     let body: Vec<u8> = (0..=MAX_SEGMENT_BYTES).map(|index| index.to_le_bytes()[0]).collect();
     assert_eq!(
         outgoing.append_segment(&segment_id("a", 0), &body),
         Err(Error::TooLarge(MAX_SEGMENT_BYTES + 1))
     );
-    expect_done("appending", outgoing.append_segment(&segment_id("a", 1), &body[..MAX_SEGMENT_BYTES]));
+    expect_success("appending", outgoing.append_segment(&segment_id("a", 1), &body[..MAX_SEGMENT_BYTES]));
     let delivery = next_segment(&mut incoming);
     assert_eq!(delivery.id.number, 1);
     assert!(delivery.body == body[..MAX_SEGMENT_BYTES], "its bytes are the same");
-    expect_done("confirming", incoming.confirm_segment(delivery.token));
+    expect_success("confirming", incoming.confirm_segment(delivery.token));
 }
 
 fn full_store_refuses_and_keeps_segments<F: Fabric>(traits: FabricTraits, fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
     let body = vec![7; traits.results_room / 8];
     let mut kept = BTreeSet::new();
     let mut refused = 0;
@@ -183,14 +183,14 @@ fn full_store_refuses_and_keeps_segments<F: Fabric>(traits: FabricTraits, fabric
         assert!(kept.remove(&delivery.id.number), "{} twice", delivery.id);
         tokens.push(delivery.token);
     }
-    for confirmed in incoming.confirm_all(tokens) {
-        expect_done("confirming together", confirmed);
+    for confirmed in incoming.confirm_segments(tokens) {
+        expect_success("confirming together", confirmed);
     }
-    expect_done(
+    expect_success(
         "appending where there is room again",
         outgoing.append_segment(&segment_id("a", refused), &body),
     );
     let delivery = next_segment(&mut incoming);
     assert_eq!(delivery.id.number, refused);
-    expect_done("confirming", incoming.confirm_segment(delivery.token));
+    expect_success("confirming", incoming.confirm_segment(delivery.token));
 }

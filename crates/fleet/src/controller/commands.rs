@@ -11,7 +11,7 @@ const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
 impl ControllerMachine {
     /// Repeats commands that were not answered.
-    pub(super) fn repeat_unanswered(&mut self, now: MonoTime) {
+    pub(super) fn repeat_unanswered_commands(&mut self, now: MonoTime) {
         if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
         {
             self.broadcast_commands(now);
@@ -41,7 +41,7 @@ impl ControllerMachine {
                 // A stop is never delayed, and a node makes no change before it has started.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.next_command_for(peer, &sent).filter(|_| change.is_none() || first);
-                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_to_be_asked(peer, now));
+                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.must_be_asked(peer, now));
                 wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
@@ -61,7 +61,7 @@ impl ControllerMachine {
     }
 
     /// True if the controller must ask a node for its progress. A node that reports by itself is asked less often.
-    fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
+    fn must_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
         // Each question is signed, and a fleet may have thousands of nodes. A node that reports is only asked because
         // its last reply may have been lost.
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query

@@ -68,7 +68,7 @@ impl ControllerMachine {
         now >= late || self.peers.have_no_pending_results()
     }
 
-    pub(super) fn end_by_results(&mut self) {
+    pub(super) fn end_run_by_results(&mut self) {
         // The stop is the regular end of a steered run.
         let stopped = self.stopped_by_user && !self.preparation.terms.steered;
         let missing = !self.peers.have_all_results();

@@ -85,17 +85,17 @@ impl ControllerMachine {
             self.abandon_peers(PeerProgress::Done, "did not stop after the order to stop", now);
         }
         if now >= self.silent_from {
-            self.expire_silent(now);
+            self.expire_silent_nodes(now);
         }
     }
 
-    fn expire_silent(&mut self, now: MonoTime) {
+    fn expire_silent_nodes(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
-        let earliest = self.peers_not_reached(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
+        let earliest = self.peers_behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
         // Earliest time at which another node can have been silent for too long: until then no node needs a check.
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
-            .peers_not_reached(PeerProgress::Done)
+            .peers_behind(PeerProgress::Done)
             .filter(|(_, peer)| now >= peer.heard + quiet)
             .map(|(node, _)| node.clone())
             .collect();
@@ -142,7 +142,7 @@ impl ControllerMachine {
             return;
         }
         // The nodes are collected first, because `on_node_failure` changes them.
-        let behind: Vec<NodeName> = self.peers_not_reached(wanted).map(|(node, _)| node.clone()).collect();
+        let behind: Vec<NodeName> = self.peers_behind(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
             self.on_node_failure(&node, Blame::Peer, what, now);
         }

@@ -8,7 +8,7 @@ use packetrig_units::MonoTime;
 impl ControllerMachine {
     /// Answers a node that asks for a renewal.
     pub(super) fn on_renewal(&mut self, node: NodeName, head: MessageHead, nonce: Nonce, now: MonoTime) {
-        let Some(go_on) = self.may_go_on(&node, &head) else { return };
+        let Some(go_on) = self.may_node_continue(&node, &head) else { return };
         if let Some(mut peer) = self.peers.get_mut(&node)
             && head == self.head
         {
@@ -22,7 +22,7 @@ impl ControllerMachine {
     }
 
     /// Decides on a renewal. `None`: another controller decides, or the answer is not clear yet; silence lets the lease run out.
-    fn may_go_on(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
+    fn may_node_continue(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
         let peer = self.peers.get(node);
         // A later controller leads that node. Even a "stop" from here would be an answer of the wrong one.
         if head.epoch > self.head.epoch {

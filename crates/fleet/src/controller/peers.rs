@@ -1,7 +1,8 @@
 //! All nodes of a run, counted by their progress.
 //!
 //! After every reply the controller checks whether all nodes have reached a step. It cannot check each of ten thousand
-//! nodes each time, so they are counted by step. Invariant: while no [`PeerGuard`] exists, the counts are right.
+//! nodes each time, so they are counted by step. Invariant:
+//! while no [`ControllerPeerGuard`] exists, the counts are right.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use crate::message::NodeName;
@@ -21,9 +22,9 @@ pub(super) struct ControllerPeers {
 }
 
 /// Mutable access to one node. The counts are updated when it is dropped.
-pub(super) struct PeerGuard<'a> {
+pub(super) struct ControllerPeerGuard<'a> {
     peer: &'a mut ControllerPeer,
-    before: CountedPeer,
+    before: PeerContribution,
     waited_for: &'a mut [usize; PeerProgress::STEP_COUNT],
     without_result: &'a mut usize,
     owing_result: &'a mut usize,
@@ -31,14 +32,14 @@ pub(super) struct PeerGuard<'a> {
 
 /// Contribution of one node to the counts.
 #[derive(Clone, Copy)]
-struct CountedPeer {
+struct PeerContribution {
     /// Step at which the controller waits for the node.
     step: Option<usize>,
     is_without_result: bool,
     owes_result: bool,
 }
 
-impl CountedPeer {
+impl PeerContribution {
     fn from_peer(peer: &ControllerPeer) -> Self {
         Self {
             step: (!peer.lost).then_some(peer.progress as usize),
@@ -65,10 +66,10 @@ impl ControllerPeers {
         self.nodes.get(node)
     }
 
-    pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<PeerGuard<'_>> {
+    pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<ControllerPeerGuard<'_>> {
         let peer = self.nodes.get_mut(node)?;
-        let before = CountedPeer::from_peer(peer);
-        Some(PeerGuard {
+        let before = PeerContribution::from_peer(peer);
+        Some(ControllerPeerGuard {
             peer,
             before,
             waited_for: &mut self.waited_for,
@@ -79,7 +80,7 @@ impl ControllerPeers {
 
     pub(super) fn remove(&mut self, node: &NodeName) {
         let Some(peer) = self.nodes.remove(node) else { return };
-        let counted = CountedPeer::from_peer(&peer);
+        let counted = PeerContribution::from_peer(&peer);
         if let Some(step) = counted.step {
             self.waited_for[step] -= 1;
         }
@@ -94,7 +95,7 @@ impl ControllerPeers {
         self.owing_result = 0;
         for peer in self.nodes.values_mut() {
             change(peer);
-            let counted = CountedPeer::from_peer(peer);
+            let counted = PeerContribution::from_peer(peer);
             if let Some(step) = counted.step {
                 self.waited_for[step] += 1;
             }
@@ -150,7 +151,7 @@ impl ControllerPeers {
     }
 }
 
-impl Deref for PeerGuard<'_> {
+impl Deref for ControllerPeerGuard<'_> {
     type Target = ControllerPeer;
 
     fn deref(&self) -> &ControllerPeer {
@@ -158,15 +159,15 @@ impl Deref for PeerGuard<'_> {
     }
 }
 
-impl DerefMut for PeerGuard<'_> {
+impl DerefMut for ControllerPeerGuard<'_> {
     fn deref_mut(&mut self) -> &mut ControllerPeer {
         self.peer
     }
 }
 
-impl Drop for PeerGuard<'_> {
+impl Drop for ControllerPeerGuard<'_> {
     fn drop(&mut self) {
-        let now = CountedPeer::from_peer(self.peer);
+        let now = PeerContribution::from_peer(self.peer);
         if let Some(step) = self.before.step {
             self.waited_for[step] -= 1;
         }

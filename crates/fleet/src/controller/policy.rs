@@ -42,7 +42,7 @@ pub enum LostNodePolicy {
 
 impl StartPolicy {
     /// True if `present` of `all` nodes are enough.
-    pub fn is_enough(self, present: usize, all: usize) -> bool {
+    pub fn allows_run_start(self, present: usize, all: usize) -> bool {
         // A run needs at least one node, whatever share the user accepts.
         present > 0
             && match self {
@@ -72,7 +72,7 @@ impl ControllerMachine {
             self.peers.remove(&node);
             let why = format!("node {node} was left out: {why}");
             // The node never got a command, so it has nothing to release.
-            self.left_out.insert(node, LeftOutNode { why, released: true });
+            self.left_out.insert(node, ExcludedNode { why, released: true });
         }
         self
     }
@@ -82,7 +82,7 @@ impl ControllerMachine {
         // All nodes of the plan count: nodes that earlier attempts excluded are still missing.
         let all = self.peers.len() + self.left_out.len();
         let present = self.peers.present_count();
-        self.policies.start.is_enough(present.saturating_sub(missing), all)
+        self.policies.start.allows_run_start(present.saturating_sub(missing), all)
     }
 
     /// Continues in a new attempt without the nodes that are not ready; returns `false` if the user
@@ -97,7 +97,7 @@ impl ControllerMachine {
             self.peers.remove(&node);
             let text = format!("node {node} was left out: {why}");
             self.emit_event(RunEventKind::Finding(text.clone()));
-            self.left_out.insert(node, LeftOutNode { why: text, released: false });
+            self.left_out.insert(node, ExcludedNode { why: text, released: false });
         }
         // The record comes before the aborts to the nodes that were left out.
         self.prepare_nodes(now);
@@ -106,7 +106,7 @@ impl ControllerMachine {
 
     /// Nodes that have not reached `wanted`, each with the reason.
     pub(super) fn list_stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
-        self.peers_not_reached(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
+        self.peers_behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
     /// Deadline for acknowledgements of the confirmation.
@@ -122,12 +122,12 @@ impl ControllerMachine {
         let why = format!("did not confirm the start {SPLIT_START_MARK}");
         let behind = self.list_stragglers(PeerProgress::Confirmed, &why);
         for (node, why) in behind {
-            self.mark_lost(&node, format!("node {node}: {why}"), now);
+            self.mark_node_lost(&node, format!("node {node}: {why}"), now);
         }
     }
 
     /// Continues without a node; its data may still arrive.
-    pub(super) fn mark_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
+    pub(super) fn mark_node_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         // A node that has reported is complete, whatever happens to it afterwards.
@@ -181,7 +181,7 @@ impl ControllerMachine {
 
 /// A node that was left out, and whether it has confirmed the release of its ports.
 #[derive(Clone, Debug)]
-pub(super) struct LeftOutNode {
+pub(super) struct ExcludedNode {
     pub(super) why: String,
     pub(super) released: bool,
 }

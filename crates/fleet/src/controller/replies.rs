@@ -61,21 +61,21 @@ impl ControllerMachine {
             NodeReply::Started => self.raise_progress_of(node, PeerProgress::Started, now),
             NodeReply::Held { number, fault, held } => {
                 self.record_contact(node, now);
-                self.on_held(node, number, held, fault, now);
+                self.on_streams_held(node, number, held, fault, now);
             }
             NodeReply::Announced { number, fault } => {
                 self.record_contact(node, now);
-                self.on_announced(node, number, fault, now);
+                self.on_segments_announced(node, number, fault, now);
             }
             NodeReply::Steered { number, fault, sample } => {
                 // The sample comes before the event of the change, so that readers have the counts right after the change.
                 self.on_telemetry(node.clone(), sample, now);
-                self.on_changed(node, number, fault, now);
+                self.on_change_made(node, number, fault, now);
             }
             NodeReply::SendersDone { sent, why } => self.on_senders_done(node, sent, why, now),
             NodeReply::Result(result) => self.on_result(node, result, now),
-            NodeReply::Spooled { .. } => self.on_spooled(node, now),
-            NodeReply::Aborted => self.mark_released(node),
+            NodeReply::Spooled { .. } => self.on_result_spooled(node, now),
+            NodeReply::Aborted => self.mark_node_released(node),
             NodeReply::Late => self.on_late_reply(node, now),
             // The run may still be open there, so the node does not count as gone.
             NodeReply::Refused(text) => {
@@ -92,7 +92,7 @@ impl ControllerMachine {
     /// that of its commit, so it can never start and has no result.
     fn on_missed_start(&mut self, node: &NodeName, now: MonoTime) {
         self.mark_node_gone(node);
-        self.on_unfinished(node);
+        self.on_result_unfinished(node);
         self.send_command(node.clone(), NodeCommand::Abort);
         self.on_node_failure(node, Blame::Peer, "did not start", now);
     }
@@ -115,7 +115,7 @@ impl ControllerMachine {
         }
     }
 
-    fn mark_released(&mut self, node: &NodeName) {
+    fn mark_node_released(&mut self, node: &NodeName) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.released = true;
         }
@@ -127,7 +127,7 @@ impl ControllerMachine {
     }
 
     /// Handles a result that is safe on the node's disk.
-    fn on_spooled(&mut self, node: &NodeName, now: MonoTime) {
+    fn on_result_spooled(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         if peer.progress == PeerProgress::Reported {
             drop(peer);
@@ -182,13 +182,13 @@ impl ControllerMachine {
         self.send_command(node.clone(), NodeCommand::Collected);
     }
 
-    pub(super) fn on_unfinished(&mut self, node: &NodeName) {
+    pub(super) fn on_result_unfinished(&mut self, node: &NodeName) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.unfinished = true;
         }
     }
 
-    pub(super) fn on_starved(&mut self, node: &NodeName, waited: Nanos) {
+    pub(super) fn on_node_starved(&mut self, node: &NodeName, waited: Nanos) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.starved = peer.starved.max(waited);
         }
@@ -210,7 +210,7 @@ impl ControllerMachine {
         }
     }
 
-    pub(super) fn on_restarted(&mut self, node: &NodeName, now: MonoTime) {
+    pub(super) fn on_node_restarted(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.gone = true;
         let is_safe = peer.progress >= PeerProgress::Spooled;
@@ -241,7 +241,9 @@ impl ControllerMachine {
             // One late node is enough: T must be the same for all nodes, so all of them get a later T.
             ControllerPhase::Committing { .. } => self.start_next_attempt(now),
             // The node refused the confirmation before T, or T passed without one: no node has started.
-            ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.start_next_attempt(now),
+            ControllerPhase::Confirming { .. } if self.awaits_single_local_node() => {
+                self.start_next_attempt(now)
+            }
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.on_node_failure(
                     node,
@@ -261,12 +263,12 @@ impl ControllerMachine {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed and only the tick for it is missing: the run counts as running.
             ControllerPhase::Confirming { start, .. } if self.has_start_passed(start, now) => {
-                self.mark_lost(node, format!("node {node}: {what}"), now);
+                self.mark_node_lost(node, format!("node {node}: {what}"), now);
             }
             ControllerPhase::Running { .. }
             | ControllerPhase::Draining { .. }
             | ControllerPhase::Collecting { .. } => {
-                self.mark_lost(node, format!("node {node}: {what}"), now);
+                self.mark_node_lost(node, format!("node {node}: {what}"), now);
             }
             _ => self.on_node_failure_before_start(node, blame, &what, now),
         }

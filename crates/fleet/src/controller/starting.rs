@@ -45,11 +45,11 @@ impl ControllerMachine {
 
     /// True if the run has started, now that its start is confirmed. A run that sends nothing at T can wait for its
     /// nodes, so that all of them have started or none.
-    pub(super) fn has_begun(&self, start: MonoTime, now: MonoTime) -> bool {
+    pub(super) fn has_run_begun(&self, start: MonoTime, now: MonoTime) -> bool {
         if self.preparation.terms.steered {
             return self.have_all_peers_reached(PeerProgress::Confirmed);
         }
-        now >= start && (!self.awaits_only_node() || now >= self.confirmation_deadline(start))
+        now >= start && (!self.awaits_single_local_node() || now >= self.confirmation_deadline(start))
     }
 
     /// True if `trouble` in the phase of confirmation comes after T, when nodes may have sent something.
@@ -59,7 +59,7 @@ impl ControllerMachine {
 
     /// True while the only node of the run, in the controller's own process, has not accepted the confirmation. Nothing
     /// has started then, even after T, and the start can still be tried again.
-    pub(super) fn awaits_only_node(&self) -> bool {
+    pub(super) fn awaits_single_local_node(&self) -> bool {
         self.limits.lease.is_none()
             && self.peers.len() == 1
             && !self.have_all_peers_reached(PeerProgress::Confirmed)
@@ -70,7 +70,7 @@ impl ControllerMachine {
         // Nothing was confirmed, so nothing starts at the old T.
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
-                .peers_not_reached(PeerProgress::Committed)
+                .peers_behind(PeerProgress::Committed)
                 .map(|(node, _)| format!("; node {node} did not accept it"))
                 .collect();
             return self.fail_run(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);

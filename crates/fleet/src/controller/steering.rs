@@ -121,7 +121,7 @@ impl ControllerMachine {
     }
 
     /// Handles a node that holds its streams, or reports why not.
-    pub(super) fn on_held(
+    pub(super) fn on_streams_held(
         &mut self,
         node: &NodeName,
         number: u64,
@@ -142,7 +142,7 @@ impl ControllerMachine {
     }
 
     /// Handles a node with receivers that know the takes.
-    pub(super) fn on_announced(
+    pub(super) fn on_segments_announced(
         &mut self,
         node: &NodeName,
         number: u64,
@@ -157,7 +157,7 @@ impl ControllerMachine {
     }
 
     /// Handles a node that has made or undone the change, or reports why it could not.
-    pub(super) fn on_changed(
+    pub(super) fn on_change_made(
         &mut self,
         node: &NodeName,
         number: u64,

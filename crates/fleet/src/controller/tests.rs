@@ -218,7 +218,12 @@ fn fleet(names: &[&str], policies: RunPolicies) -> ControllerMachine {
     controller
 }
 
-fn may_go_on(controller: &mut ControllerMachine, name: &str, head: &MessageHead, ms: u64) -> Option<bool> {
+fn may_node_continue(
+    controller: &mut ControllerMachine,
+    name: &str,
+    head: &MessageHead,
+    ms: u64,
+) -> Option<bool> {
     let actions =
         controller.handle_event(ControllerEvent::Renewal(node(name), head.clone(), Nonce(9)), at(ms));
     actions

@@ -15,7 +15,9 @@
 use super::{HeldLead, NodeLead, OwnLead, return_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
-use crate::term::{ControllerLookup, Identity, MAX_EPOCH, OtherControllerTerm, TermState, TermWatch};
+use crate::term::{
+    ControllerIdentity, ControllerLookup, ControllerTermWatch, MAX_EPOCH, OtherControllerTerm, TermState,
+};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -52,7 +54,7 @@ struct FoundRecord {
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum ClaimStage {
     ReadLeads,
     /// Controllers that hold some of the leads, and must still be looked up.
     ReadTerms(VecDeque<String>),
@@ -64,10 +66,10 @@ enum Stage {
 
 #[derive(Clone, Debug)]
 pub struct LeadClaim {
-    me: Identity,
+    me: ControllerIdentity,
     wanted: WantedNodes,
-    watch: TermWatch,
-    stage: Stage,
+    watch: ControllerTermWatch,
+    stage: ClaimStage,
     found: BTreeMap<NodeName, FoundRecord>,
     /// Leader of each node before this claim, whatever the claim has written and given back since.
     before: BTreeMap<NodeName, NodeLead>,
@@ -81,12 +83,12 @@ pub struct LeadClaim {
 
 impl LeadClaim {
     /// Creates a claim of this controller. `watch` is its memory of other controllers.
-    pub fn new(me: Identity, wanted: WantedNodes, watch: TermWatch) -> Self {
+    pub fn new(me: ControllerIdentity, wanted: WantedNodes, watch: ControllerTermWatch) -> Self {
         Self {
             me,
             wanted,
             watch,
-            stage: Stage::ReadLeads,
+            stage: ClaimStage::ReadLeads,
             found: BTreeMap::new(),
             before: BTreeMap::new(),
             terms: BTreeMap::new(),
@@ -98,7 +100,7 @@ impl LeadClaim {
     }
 
     /// Returns the memory of other controllers.
-    pub fn into_watch(self) -> TermWatch {
+    pub fn into_watch(self) -> ControllerTermWatch {
         self.watch
     }
 
@@ -116,9 +118,9 @@ impl LeadClaim {
         now: MonoTime,
     ) -> Result<ClaimProgress, Error> {
         match &mut self.stage {
-            Stage::ReadLeads => self.read_leads(records)?,
+            ClaimStage::ReadLeads => self.read_leads(records)?,
             // Each entry leaves its queue only after it succeeded, so that a step can be repeated after an error.
-            Stage::ReadTerms(left) => match left.front().cloned() {
+            ClaimStage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
                     let seen = self.watch.read_controller_term(records, &controller, is_there, now)?;
                     left.pop_front();
@@ -126,19 +128,19 @@ impl LeadClaim {
                 }
                 None => return Ok(self.decide_claim()),
             },
-            Stage::EndTerms(left) => match left.front().cloned() {
+            ClaimStage::EndTerms(left) => match left.front().cloned() {
                 Some((controller, revision)) => self.end_term(records, &controller, revision)?,
-                None => self.stage = Stage::Write(self.wanted.nodes.iter().cloned().collect()),
+                None => self.stage = ClaimStage::Write(self.wanted.nodes.iter().cloned().collect()),
             },
-            Stage::Write(left) if left.is_empty() => {
+            ClaimStage::Write(left) if left.is_empty() => {
                 return Ok(ClaimProgress::Taken(self.epoch, std::mem::take(&mut self.taken)));
             }
-            Stage::Write(left) => {
+            ClaimStage::Write(left) => {
                 let next: Vec<NodeName> = left.iter().take(self.writes_at_once).cloned().collect();
                 self.write_leads(records, next)?;
             }
-            Stage::GiveBack if self.taken.is_empty() => self.stage = Stage::ReadLeads,
-            Stage::GiveBack => self.release_written_leads(records)?,
+            ClaimStage::GiveBack if self.taken.is_empty() => self.stage = ClaimStage::ReadLeads,
+            ClaimStage::GiveBack => self.release_written_leads(records)?,
         }
         Ok(ClaimProgress::UnderWay)
     }
@@ -153,7 +155,7 @@ impl LeadClaim {
             let revision = record.as_ref().map(|record| record.revision);
             // A lead that cannot be parsed counts as free.
             let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::decode_value);
-            let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
+            let of_another = lead.iter().find(|lead| !self.is_own_lead(lead)).cloned();
             // A later round may read a lead that this claim has written itself, so
             // only leads of others replace an entry.
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
@@ -161,20 +163,20 @@ impl LeadClaim {
         }
         // One look-up for each controller, however many of the nodes it leads.
         let holders: BTreeSet<&String> = self.leads_of_others().map(|(_, lead)| &lead.controller).collect();
-        self.stage = Stage::ReadTerms(holders.into_iter().cloned().collect());
+        self.stage = ClaimStage::ReadTerms(holders.into_iter().cloned().collect());
         Ok(())
     }
 
     /// Leads that this claim has written, by the records.
     fn own_leads(&self) -> Vec<OwnLead> {
         let own = self.found.iter().filter_map(|(node, found)| {
-            let lead = found.lead.clone().filter(|lead| self.is_own(lead) && !lead.is_free)?;
+            let lead = found.lead.clone().filter(|lead| self.is_own_lead(lead) && !lead.is_free)?;
             Some(OwnLead { node: node.clone(), revision: found.revision?, lead, before: None })
         });
         own.collect()
     }
 
-    fn is_own(&self, lead: &NodeLead) -> bool {
+    fn is_own_lead(&self, lead: &NodeLead) -> bool {
         lead.controller == self.me.controller && lead.run == self.wanted.run
     }
 
@@ -190,7 +192,7 @@ impl LeadClaim {
         if !held.is_empty() {
             // The answer to one of its own writes may have been lost.
             self.taken = self.own_leads();
-            self.stage = Stage::GiveBack;
+            self.stage = ClaimStage::GiveBack;
             let holds_nothing = self.taken.is_empty();
             return if holds_nothing { ClaimProgress::Blocked(held) } else { ClaimProgress::UnderWay };
         }
@@ -205,7 +207,7 @@ impl LeadClaim {
         });
         // Terms end before leads are written: a controller that wakes up in the meantime must see that its
         // term is over, not only that some nodes are gone.
-        self.stage = Stage::EndTerms(dead.collect());
+        self.stage = ClaimStage::EndTerms(dead.collect());
         ClaimProgress::UnderWay
     }
 
@@ -226,13 +228,13 @@ impl LeadClaim {
     ) -> Result<(), Error> {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
         // That controller has lost from here on, even if its process wakes up: its next refresh is refused.
-        let done = record.map(|record| record.end_if_unchanged(records, revision));
+        let done = record.map(|record| record.end_term_if_unchanged(records, revision));
         match done {
             // The other controller did refresh the record, or a third one has ended it: it is read again.
-            Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
+            Some(Err(Error::Stale(_))) => self.stage = ClaimStage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
-                if let Stage::EndTerms(left) = &mut self.stage {
+                if let ClaimStage::EndTerms(left) = &mut self.stage {
                     left.pop_front();
                 }
             }
@@ -273,7 +275,7 @@ impl LeadClaim {
                 Ok(revision) => {
                     let before = self.before.get(&node).cloned();
                     self.taken.push(OwnLead { node, revision, lead: lead.clone(), before });
-                    if let Stage::Write(left) = &mut self.stage {
+                    if let ClaimStage::Write(left) = &mut self.stage {
                         left.pop_front();
                     }
                 }
@@ -288,7 +290,7 @@ impl LeadClaim {
             self.writes_at_once = 1;
         }
         if is_contested || failure.is_some() {
-            self.stage = Stage::GiveBack;
+            self.stage = ClaimStage::GiveBack;
         }
         failure.map_or(Ok(()), Err)
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fabric::Fabric as _;
 use crate::local::{LocalFabric, LocalRecords};
-use crate::term::{ControllerTerm, TermRecord, TermTimes};
+use crate::term::{ControllerTerm, ControllerTermTimes, TermRecord};
 
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
@@ -11,8 +11,8 @@ fn node(name: &str) -> NodeName {
     NodeName(name.into())
 }
 
-fn identity(name: &str) -> Identity {
-    Identity {
+fn identity(name: &str) -> ControllerIdentity {
+    ControllerIdentity {
         controller: name.into(),
         user: "alice".into(),
         host: format!("{name}-host"),
@@ -28,7 +28,7 @@ fn wanted(run: &str, nodes: &[&str], heard: u64) -> WantedNodes {
 
 fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
     let me = identity(by);
-    let watch = TermWatch::new(TermTimes::default());
+    let watch = ControllerTermWatch::new(ControllerTermTimes::default());
     LeadClaim::new(me, wanted(by, nodes, heard), watch)
 }
 
@@ -55,7 +55,7 @@ fn taken(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> (u
     }
 }
 
-fn give_back(leads: Vec<OwnLead>, records: &mut LocalRecords) {
+fn return_units(leads: Vec<OwnLead>, records: &mut LocalRecords) {
     assert_eq!(return_leads(records, leads), (Vec::new(), None));
 }
 
@@ -71,7 +71,7 @@ fn claim_epoch_exceeds_all_leads_and_nodes() {
     begin(&mut records, "x");
     let (epoch, leads) = taken(&mut claim("x", &["a"], 0), &mut records, at(0));
     assert_eq!((epoch, &leads[0].before), (1, &None));
-    give_back(leads, &mut records);
+    return_units(leads, &mut records);
     let (epoch, _) = taken(&mut claim("x", &["a", "b"], 7), &mut records, at(0));
     assert_eq!(epoch, 8, "a node has heard of more than the records say");
     assert_eq!([lead_of(&mut records, "a").epoch, lead_of(&mut records, "b").epoch], [8, 8]);
@@ -92,7 +92,7 @@ fn blocked_claim_holds_nothing_and_names_holder() {
     assert_eq!(held.keys().collect::<Vec<_>>(), [&node("b")]);
     assert_eq!(held[&node("b")].lead.to_string(), "belongs to run x of alice@x-host since 14:03 UTC");
     assert_eq!(records.get_record("lead.a"), Ok(None), "nothing was written");
-    give_back(leads, &mut records);
+    return_units(leads, &mut records);
     let (epoch, leads) = taken(&mut second, &mut records, at(2));
     assert_eq!(epoch, 2);
     assert_eq!(leads[1].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
@@ -191,7 +191,7 @@ impl LeadActor {
         let term = ControllerTerm::from_record(
             ControllerTerm::first_record(identity(name), 0),
             revision,
-            TermTimes::default(),
+            ControllerTermTimes::default(),
             at(0),
         );
         let doing = ActorState::Claims(Box::new(claim(name, nodes, 0)));
@@ -210,12 +210,12 @@ impl LeadActor {
             revision,
             &StoredRecord::encode_value(&record),
         ) {
-            Ok(revision) => self.term.on_refreshed(revision),
+            Ok(revision) => self.term.on_term_refreshed(revision),
             Err(Error::Stale(_)) => {
                 let found = records.get_record(&key).expect("memory");
                 let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::decode_value);
                 let revision = found.map_or(0, |found| found.revision);
-                self.term.on_refresh_refused(record.as_ref().map(|record| (record, revision)));
+                self.term.on_term_refresh_refused(record.as_ref().map(|record| (record, revision)));
             }
             Err(_) => {}
         }
@@ -238,7 +238,7 @@ impl LeadActor {
                 let nodes = claim.attempted_nodes().clone();
                 ActorState::GivesUp(UncertainLeads { run: RunId(self.name.into()), nodes })
             }
-            ActorState::GivesUp(mut leads) => match leads.read_and_give_back(&mut records, self.name) {
+            ActorState::GivesUp(mut leads) => match leads.return_uncertain_leads(&mut records, self.name) {
                 Ok(()) => {
                     let own = leads_of(records.0, self.name);
                     assert!(own.is_empty(), "{} has given up and holds {own:?}", self.name);

@@ -53,7 +53,7 @@ impl MemberRow {
 
     /// The same row `age` later, if no hello arrived meanwhile.
     #[must_use]
-    pub fn aged_by(mut self, age: Nanos) -> Self {
+    pub fn with_added_age(mut self, age: Nanos) -> Self {
         self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
         self.presence = NodePresence::from_silence(self.silent);
         self

@@ -2,7 +2,7 @@
 //! meant to forbid something with it.
 
 use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
-use packetrig_plan::{LABEL_FORMAT, PortLocation, is_label};
+use packetrig_plan::{LABEL_FORMAT, PortLocation, is_port_label};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
@@ -35,12 +35,12 @@ struct PermitFile {
 #[serde(deny_unknown_fields)]
 struct PermitDestinations {
     ip: Option<Vec<ParsedText<Network>>>,
-    mac: Option<FileMacs>,
+    mac: Option<PermitFileMacs>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum FileMacs {
+enum PermitFileMacs {
     Word(String),
     List(Vec<String>),
 }
@@ -75,13 +75,13 @@ impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum SizeText {
+        enum ByteSizeText {
             Bytes(u64),
             Text(String),
         }
-        let text = match SizeText::deserialize(from)? {
-            SizeText::Bytes(bytes) => return Ok(Self(bytes)),
-            SizeText::Text(text) => text,
+        let text = match ByteSizeText::deserialize(from)? {
+            ByteSizeText::Bytes(bytes) => return Ok(Self(bytes)),
+            ByteSizeText::Text(text) => text,
         };
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let factor = match text[digits.len()..].trim() {
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let labels = Vec::<String>::deserialize(from)?;
-    match labels.iter().find(|label| !is_label(label)) {
+    match labels.iter().find(|label| !is_port_label(label)) {
         Some(label) => Err(D::Error::custom(format!("`{label}` is not a label: {LABEL_FORMAT}"))),
         None => Ok(labels),
     }
@@ -154,13 +154,13 @@ fn convert_port(port: FilePort) -> PermittedPort {
     }
 }
 
-fn convert_macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
+fn convert_macs(macs: PermitFileMacs) -> Result<PermittedMacs, FileError> {
     match macs {
-        FileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
-        FileMacs::Word(word) => {
+        PermitFileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
+        PermitFileMacs::Word(word) => {
             Err(FileError(format!("`mac` must be a list of addresses or \"any\", not \"{word}\"")))
         }
-        FileMacs::List(list) => {
+        PermitFileMacs::List(list) => {
             let list: Result<_, String> = list.iter().map(|text| PermittedMacs::parse_mac(text)).collect();
             list.map(PermittedMacs::List).map_err(FileError)
         }

@@ -2,7 +2,7 @@
 //!
 //! The owner's permit for probes is checked in addition, by the part of the node that sends them.
 
-use super::{AskedLoad, LendingPermit, OwnPlanPort};
+use super::{LendingPermit, OwnPlanPort, RequestedLoad};
 use packetrig_plan::Plan;
 use packetrig_plan::probes::ProbePlan;
 use packetrig_units::{BitRate, FrameSize};
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 impl LendingPermit {
     /// Refuses addresses and durations that are not allowed.
-    pub(super) fn check_probes(&self, plan: &Plan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
+    pub(super) fn check_permitted_probes(&self, plan: &Plan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         let Some(probes) = &plan.probes else { return };
         let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target_address(line));
         // A reflector also sends: its answers go to the nodes that ask.
@@ -33,7 +33,7 @@ impl LendingPermit {
     }
 }
 
-impl AskedLoad {
+impl RequestedLoad {
     /// Adds the probes that a port sends, and the answers of its reflector.
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };

@@ -263,7 +263,7 @@ fn a_whole_file_is_read() {
     let again = LendingPermit::from_toml(
         "[[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'",
     );
-    assert_eq!(again.unwrap().confirmed(), ["lab/eth1"]);
+    assert_eq!(again.unwrap().list_confirmed_interfaces(), ["lab/eth1"]);
 }
 
 #[test]

@@ -4,20 +4,26 @@ fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
 }
 
-fn identity(name: &str) -> Identity {
-    Identity { controller: name.into(), user: "alice".into(), host: "h".into(), place: "here".into(), pid: 7 }
+fn identity(name: &str) -> ControllerIdentity {
+    ControllerIdentity {
+        controller: name.into(),
+        user: "alice".into(),
+        host: "h".into(),
+        place: "here".into(),
+        pid: 7,
+    }
 }
 
 fn record() -> TermRecord {
     ControllerTerm::first_record(identity("other"), 0)
 }
 
-fn watch() -> TermWatch {
-    TermWatch::new(TermTimes::default())
+fn watch() -> ControllerTermWatch {
+    ControllerTermWatch::new(ControllerTermTimes::default())
 }
 
 fn term() -> ControllerTerm {
-    ControllerTerm::from_record(record(), 5, TermTimes::default(), at(0))
+    ControllerTerm::from_record(record(), 5, ControllerTermTimes::default(), at(0))
 }
 
 #[test]
@@ -63,12 +69,12 @@ fn term_without_refresh_commits_nothing() {
     assert!(matches!(term.due_refresh(at(2_000)), Some((5, _))));
     assert!(!term.may_commit(at(15_000)), "no answer: it counts from the last one that worked");
     assert!(matches!(term.due_refresh(at(4_000)), Some((5, _))), "the same again");
-    term.on_refreshed(6);
+    term.on_term_refreshed(6);
     assert!(term.may_commit(at(18_999)));
     assert!(!term.may_commit(at(19_000)), "counted from when it was asked for, not from the answer");
     assert!(matches!(term.due_refresh(at(6_000)), Some((6, _))));
     let ended = TermRecord { is_over: true, ..record() };
-    term.on_refresh_refused(Some((&ended, 7)));
+    term.on_term_refresh_refused(Some((&ended, 7)));
     assert!(term.is_lost());
     assert!(!term.may_commit(at(6_001)));
     assert_eq!(term.due_refresh(at(60_000)), None);
@@ -80,10 +86,10 @@ fn a_refusal_by_its_own_writing_is_none() {
     let (_, written) = term.due_refresh(at(2_000)).expect("due");
     // It was written, the answer was lost, and the same again is refused.
     term.due_refresh(at(4_000));
-    term.on_refresh_refused(Some((&written, 6)));
+    term.on_term_refresh_refused(Some((&written, 6)));
     assert!(!term.is_lost());
     assert!(!term.may_commit(at(17_000)), "it may have been the first that was written");
     assert!(matches!(term.due_refresh(at(6_000)), Some((6, _))));
-    term.on_refresh_refused(None);
+    term.on_term_refresh_refused(None);
     assert!(term.is_lost(), "somebody took it away");
 }

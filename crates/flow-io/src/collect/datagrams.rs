@@ -64,7 +64,7 @@ fn receive_until_stopped(
         let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, outlets, messages, is_late, is_heard: true };
         let received = receiver
-            .receive_datagrams(wait, MAX_DATAGRAMS_PER_BATCH, |bytes, from| batch.take_datagram(bytes, from));
+            .receive_datagrams(wait, MAX_DATAGRAMS_PER_BATCH, |bytes, from| batch.add_datagram(bytes, from));
         // The kernel's drop counter is cumulative for the socket, so it is stored and not added.
         if let Ok(dropped) = receiver.dropped_datagrams() {
             counters.dropped.store(dropped, Ordering::Relaxed);
@@ -97,7 +97,7 @@ struct DatagramBatch<'a> {
 }
 
 impl DatagramBatch<'_> {
-    fn take_datagram(&mut self, bytes: &[u8], from: SocketAddr) {
+    fn add_datagram(&mut self, bytes: &[u8], from: SocketAddr) {
         // An IPv6 socket reports IPv4 senders as mapped addresses; the list of exporters has plain ones.
         let address = from.ip().to_canonical();
         // The message is counted before any check: the ledger's rule is messages = read + refused + not
@@ -125,7 +125,7 @@ impl DatagramBatch<'_> {
         let messages = std::mem::replace(&mut self.messages, MessageBlock::new());
         // The relays get the block before the decoding thread, because the caller may have to wait for that
         // thread.
-        self.outlets.relays.iter().for_each(|relay| relay.offer_block(&messages));
+        self.outlets.relays.iter().for_each(|relay| relay.queue_message_block(&messages));
         self.is_heard &= messages.send_to_decoder(&self.outlets.queue);
     }
 }

@@ -31,10 +31,10 @@ const MAX_TICK_INTERVAL_NS: u64 = 2_000_000_000;
 
 pub trait RecordOutlet: Send {
     /// Receives records of one exporter.
-    fn take_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
+    fn accept_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
 
     /// Receives the loss ledger that a packetrig exporter sent, with its time in nanoseconds since 1970.
-    fn take_ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
+    fn accept_ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         let _ = (ledger, exporter, at_ns);
     }
 
@@ -80,7 +80,7 @@ struct PendingRecords<O> {
 
 impl<O: RecordOutlet> PendingRecords<O> {
     /// Keeps the part of a record that no other meter of its group has reported.
-    fn keep_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
+    fn queue_pending_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
             // Meters send the messages of the last while again on a new connection. The
@@ -93,29 +93,29 @@ impl<O: RecordOutlet> PendingRecords<O> {
         }
         // Bounds the memory between two ticks, whatever the exporters send.
         if self.waiting >= MAX_PENDING_RECORDS {
-            self.hand_over();
+            self.hand_over_records();
         }
     }
 
-    fn keep_ledger(&mut self, exporter: ExporterIdentity, at_ns: u64, ledger: &MeterLedger) {
+    fn queue_pending_ledger(&mut self, exporter: ExporterIdentity, at_ns: u64, ledger: &MeterLedger) {
         self.ledgers.push((exporter, at_ns, *ledger));
         if self.ledgers.len() >= MAX_PENDING_LEDGERS {
-            self.hand_over();
+            self.hand_over_records();
         }
     }
 
     /// Passes on all batches. Keeps no buffers, so that an exporter that once sent much data does not
     /// occupy memory for ever.
-    fn hand_over(&mut self) {
+    fn hand_over_records(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
             for batch in records.chunks(MAX_RECORDS_PER_CALL) {
-                self.outlet.take_records(batch, &exporter);
+                self.outlet.accept_records(batch, &exporter);
                 self.handed.add_records(batch);
             }
         }
         self.waiting = 0;
         for (exporter, at_ns, ledger) in self.ledgers.drain(..) {
-            self.outlet.take_ledger(&ledger, &exporter, at_ns);
+            self.outlet.accept_ledger(&ledger, &exporter, at_ns);
         }
     }
 }
@@ -160,13 +160,13 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if clock::monotonic_ns() >= self.due_ns {
-                self.hand_over_and_publish(known);
+                self.emit_flows_and_publish_counts(known);
             }
         }
         // Flows that SIM still holds open become records now; the last tick passes them on and publishes the final state.
         let Self { gather, pending, .. } = &mut self;
-        gather.finish_flows(&mut |exporter, record| pending.keep_record(exporter, record, None));
-        self.hand_over_and_publish(known);
+        gather.finish_flows(&mut |exporter, record| pending.queue_pending_record(exporter, record, None));
+        self.emit_flows_and_publish_counts(known);
         self.pending.outlet
     }
 
@@ -181,10 +181,12 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             let decoded = collector.receive_message(source, message, now_ns, &mut |exporter, received| {
                 delivered += u64::from(received.is_delivery());
                 match received {
-                    ReceivedMessage::Record(record) => pending.keep_record(*exporter, record, sent_s),
+                    ReceivedMessage::Record(record) => {
+                        pending.queue_pending_record(*exporter, record, sent_s)
+                    }
                     ReceivedMessage::Sim(event) => {
                         gather.add_event(*exporter, event, now_ns, &mut |of, record| {
-                            pending.keep_record(of, record, None);
+                            pending.queue_pending_record(of, record, None);
                         });
                     }
                     ReceivedMessage::Statistics(statistics) => {
@@ -192,7 +194,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                             pending.grouped.note_membership(membership);
                         }
                         if let Some(ledger) = &statistics.ledger {
-                            pending.keep_ledger(*exporter, statistics.at_ns, ledger);
+                            pending.queue_pending_ledger(*exporter, statistics.at_ns, ledger);
                         }
                     }
                     // The session has counted these.
@@ -206,14 +208,15 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
     }
 
-    fn hand_over_and_publish(&mut self, known: &Mutex<KnownState>) {
+    fn emit_flows_and_publish_counts(&mut self, known: &Mutex<KnownState>) {
         let began_ns = clock::monotonic_ns();
         let now_ns = collector_clock_ns();
         let Self { collector, gather, pending, .. } = self;
         collector.expire_old(now_ns);
-        gather.advance_to(now_ns, &mut |exporter, record| pending.keep_record(exporter, record, None));
+        gather
+            .advance_to(now_ns, &mut |exporter, record| pending.queue_pending_record(exporter, record, None));
         // The records are handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
-        pending.hand_over();
+        pending.hand_over_records();
         // The snapshot is made after the hand-over, so that its counts include the records that the outlet has.
         let snapshot = self.snapshot_state();
         // The outlet's tick comes before the lock is taken, so that readers of the ledger never wait for an

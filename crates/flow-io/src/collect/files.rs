@@ -31,11 +31,11 @@ pub(super) fn start_file_reader(
     let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("collect-file".into())
-        .spawn(move || read_and_count(file, source, &shared, &counters, &queue))
+        .spawn(move || read_and_count_file(file, source, &shared, &counters, &queue))
         .map_err(Error::Thread)
 }
 
-fn read_and_count(
+fn read_and_count_file(
     file: File,
     source: MessageSource,
     shared: &CollectorState,

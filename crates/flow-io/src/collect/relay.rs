@@ -121,7 +121,7 @@ struct RelayedDatagrams {
 
 impl RelayQueue {
     /// Offers the datagrams of a block, without waiting.
-    pub(super) fn offer_block(&self, block: &MessageBlock) {
+    pub(super) fn queue_message_block(&self, block: &MessageBlock) {
         if block.parts.is_empty() {
             return;
         }
@@ -240,8 +240,8 @@ mod tests {
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let target: RelayTarget = format!("udp://{}", receiver.local_addr().unwrap()).parse().unwrap();
         let RunningRelay { queue, counters, thread } = start_relay(&target, &[]).unwrap();
-        queue.offer_block(&block(&[b"one", b"", b"three"]));
-        queue.offer_block(&block(&[]));
+        queue.queue_message_block(&block(&[b"one", b"", b"three"]));
+        queue.queue_message_block(&block(&[]));
         drop(queue);
         thread.join().unwrap();
         let mut buffer = [0; 100];
@@ -259,8 +259,8 @@ mod tests {
         let (queue, _received) = bounded(1);
         let counters = Arc::<RelayCounters>::default();
         let queue = RelayQueue { queue, counters: Arc::clone(&counters) };
-        queue.offer_block(&block(&[b"waits"]));
-        queue.offer_block(&block(&[b"is", b"dropped"]));
+        queue.queue_message_block(&block(&[b"waits"]));
+        queue.queue_message_block(&block(&[b"is", b"dropped"]));
         assert_eq!(counters.read_counts(String::new()).dropped, 2);
     }
 

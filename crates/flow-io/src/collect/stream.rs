@@ -13,7 +13,7 @@ use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport, message_length};
 use packetrig_sys::clock;
-use peers::{ExporterPeer, PeerDenial, PeerState, make_room};
+use peers::{ExporterPeer, PeerDenial, PeerState, make_connection_room};
 use rustls::{ServerConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -43,7 +43,7 @@ pub(super) fn start_tcp_listener(
     let context = ConnectionContext { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
     let thread = std::thread::Builder::new()
         .name("collect-tcp".into())
-        .spawn(move || accept_until_stopped(&listener, &Arc::new(context)))
+        .spawn(move || accept_exporters_until_stopped(&listener, &Arc::new(context)))
         .map_err(Error::Thread)?;
     Ok(ListenerThread { bound, thread })
 }
@@ -81,7 +81,7 @@ impl ConnectionContext {
     }
 }
 
-fn accept_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>) {
+fn accept_exporters_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>) {
     let mut peers = Vec::new();
     loop {
         // The end is checked before accepting: a connection that came before the end is still accepted. The loop
@@ -117,7 +117,7 @@ fn admit_connection(
         add_to_counter(&context.counters.not_allowed, 1);
         return;
     }
-    match make_room(peers, address, &context.shared) {
+    match make_connection_room(peers, address, &context.shared) {
         Ok(()) => {}
         Err(PeerDenial::Full) => return add_to_counter(&context.counters.refused, 1),
         Err(PeerDenial::AddressFull) => return add_to_counter(&context.counters.address_full, 1),
@@ -140,7 +140,7 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     let source = MessageSource { address: peer.address, port, transport };
     info!(peer = %source.address, port, ?transport, "exporter connected");
     let end = serve_messages(context, peer, source);
-    log_end(source, end, peer.is_evicted());
+    log_connection_end(source, end, peer.is_evicted());
     let counter = match end {
         // Eviction is checked first, because an evicted connection looks like one that the peer closed.
         _ if peer.is_evicted() => Some(&counters.made_room),
@@ -163,7 +163,7 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
 
-fn log_end(source: MessageSource, end: ConnectionOutcome, is_evicted: bool) {
+fn log_connection_end(source: MessageSource, end: ConnectionOutcome, is_evicted: bool) {
     let (peer, port) = (source.address, source.port);
     match end {
         _ if is_evicted => warn!(%peer, port, "connection closed to make room"),
@@ -202,7 +202,7 @@ fn serve_messages(
     let stream = TimeLimitedStream::new(Arc::clone(peer));
     match &context.tls {
         None => read_until_closed(context, peer, stream, source),
-        Some(encryption) => match shake_hands(context, stream, encryption) {
+        Some(encryption) => match perform_tls_handshake(context, stream, encryption) {
             Ok(stream) => read_until_closed(context, peer, stream, source),
             Err(Some(objection)) => {
                 context.counters.record_handshake_failure(format!("{}: {objection}", source.address));
@@ -214,7 +214,7 @@ fn serve_messages(
 }
 
 /// Completes the TLS handshake. The error contains the objection of one side, if there was one.
-fn shake_hands(
+fn perform_tls_handshake(
     context: &ConnectionContext,
     mut stream: TimeLimitedStream,
     encryption: &ListenerEncryption,
@@ -276,12 +276,12 @@ fn read_until_closed(
         }
         if context.shared.is_over() {
             if context.is_drained() {
-                return if peer.has_more() { ConnectionOutcome::Cut } else { end_of_stream(filled) };
+                return if peer.has_unread_bytes() { ConnectionOutcome::Cut } else { end_of_stream(filled) };
             }
         // During the drain, its own deadline applies to all connections.
         } else if filled > 0 && context.is_slow(begun_ns) {
             return ConnectionOutcome::Slow;
-        } else if !peer.has_sent() && context.is_too_silent(opened_ns) {
+        } else if !peer.has_sent_bytes() && context.is_too_silent(opened_ns) {
             return ConnectionOutcome::Silent;
         }
     }
@@ -304,7 +304,7 @@ fn forward_messages(
     add_to_counter(&context.counters.bytes, messages.bytes.len() as u64);
     // Only whole messages count as sent: a partial message must not keep a connection open.
     if !messages.parts.is_empty() {
-        peer.note_message();
+        peer.record_message_time();
     }
     // The messages before a fault are still delivered; only then the connection ends.
     if messages.send_to_decoder(&context.queue) { used } else { None }

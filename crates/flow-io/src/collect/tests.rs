@@ -27,11 +27,11 @@ struct KeptRecords {
 }
 
 impl RecordOutlet for KeptRecords {
-    fn take_records(&mut self, records: &[FlowRecord], _: &ExporterIdentity) {
+    fn accept_records(&mut self, records: &[FlowRecord], _: &ExporterIdentity) {
         self.records.extend_from_slice(records);
     }
 
-    fn take_ledger(&mut self, ledger: &MeterLedger, _: &ExporterIdentity, _: u64) {
+    fn accept_ledger(&mut self, ledger: &MeterLedger, _: &ExporterIdentity, _: u64) {
         self.ledgers.push(*ledger);
     }
 }
@@ -297,7 +297,7 @@ fn identity(directory: &Path) -> TlsFiles {
 #[test]
 fn memory_is_divided_between_exporters_and_flows() {
     let mut options = CollectOptions::default();
-    options.set_memory(256 << 20);
+    options.set_memory_bytes(256 << 20);
     assert_eq!((options.collector.memory, options.gather.flows), (128 << 20, 114_688));
     assert_eq!(options.groups.flows, 28_672);
     assert_eq!(options.collector.exporter_limit(), 1024);
@@ -360,7 +360,7 @@ fn pending_connection_is_read_at_stop() {
 struct WrongOutlet;
 
 impl RecordOutlet for WrongOutlet {
-    fn take_records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
+    fn accept_records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
 
     fn on_tick(&mut self, _: &[ExporterLedger]) {
         panic!("as wanted");

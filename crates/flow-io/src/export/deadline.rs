@@ -39,7 +39,7 @@ pub(super) struct SendDeadline {
 
 impl SendDeadline {
     pub(super) fn record_accepted_send(&self) {
-        self.progress.note_progress();
+        self.progress.record_output_progress();
     }
 
     pub(super) fn set_connected(&self, is_connected: bool) {
@@ -64,7 +64,7 @@ impl SendDeadline {
 
     /// Reports whether to wait for a target that accepts no data now. If not, the target is given up for
     /// good: a new connection would accept data, but possibly nobody would read it.
-    pub(super) fn may_wait(&self) -> bool {
+    pub(super) fn may_wait_for_target(&self) -> bool {
         let is_past = self.is_past();
         if is_past {
             self.progress.mark_abandoned();
@@ -107,8 +107,8 @@ mod tests {
         let (queue, _not_taken) = bounded(1);
         let queue = OutputQueue::with_progress(queue, &policy, dead.progress.clone());
         queue.try_send(0).unwrap();
-        policy.begin_waiting();
-        OutputQueue::await_room(&[queue]);
+        policy.enable_backpressure();
+        OutputQueue::await_queue_room(&[queue]);
         assert!(!dead.is_past(), "batches are still offered");
         let now_ns = clock::monotonic_ns();
         last_offer.start_countdown(now_ns);

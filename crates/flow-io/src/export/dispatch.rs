@@ -97,7 +97,7 @@ impl Dispatcher {
         let handed = BacklogBatch { at_ns: group::steady_ns(), is_repeated: false, batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.
-        OutputQueue::await_room(&self.backlogs);
+        OutputQueue::await_queue_room(&self.backlogs);
         self.inlet.accounts.hand_over(content, carried, |index| {
             // A target without a backlog has no thread that would serve it.
             let backlog = self.backlogs.get(index).ok_or(LossCause::Refused)?;

@@ -75,7 +75,7 @@ impl TargetEncoder {
 
     pub(super) fn send_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
-            Self::Records(exporter) => exporter.run_due(now_ns, sink),
+            Self::Records(exporter) => exporter.send_due_messages(now_ns, sink),
             Self::Sim { encoder, .. } => encoder.flush_if_due(now_ns, sink),
         }
     }
@@ -94,7 +94,7 @@ impl TargetEncoder {
             // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1), so a
             // new connection starts from the beginning.
             Self::Records(exporter) if anew => exporter.on_reconnect(now_ns, sink),
-            Self::Records(exporter) => exporter.announce_first(now_ns, sink),
+            Self::Records(exporter) => exporter.announce_templates_first(now_ns, sink),
             Self::Sim { .. } => {}
         }
     }

@@ -25,7 +25,7 @@ pub const BATCH_BYTES: usize = {
 };
 
 /// Number of batches that fit into this many bytes, at least one.
-pub fn batches_within(bytes: usize) -> usize {
+pub fn batch_capacity(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
 }
 
@@ -93,7 +93,7 @@ impl SharedCount {
 /// takes the second. A worker that finds the queue full waits for room if `backpressure` allows it.
 pub fn open_queue(bytes: usize, backpressure: &BackpressurePolicy) -> (WorkerQueue, ExportInlet) {
     // Bounded in batches and not in records, because a batch of few records takes the memory of a full one.
-    let (sender, receiver) = bounded(batches_within(bytes));
+    let (sender, receiver) = bounded(batch_capacity(bytes));
     let accounts = TargetAccounts::default();
     let backpressure = backpressure.clone();
     let progress = SharedProgress::default();
@@ -205,7 +205,7 @@ impl WorkerOutbox {
     }
 
     /// Reports whether this meter has begun to export for its group since the last call.
-    pub fn has_taken_over(&mut self) -> bool {
+    pub fn take_takeover_flag(&mut self) -> bool {
         // Each worker compares with its own count, so that every worker notices each takeover.
         let count = self.takeovers.count();
         std::mem::replace(&mut self.takeovers_noted, count) != count
@@ -252,12 +252,12 @@ impl WorkerOutbox {
         self.accounts.count_offered(content, carried);
         if let Err(refused) = self.backpressure.send_or_wait(&self.sender, batch) {
             self.accounts.drop_offered(LossCause::QueueFull, content, carried);
-            self.keep_room(refused);
+            self.reuse_batch_memory(refused);
         }
     }
 
     /// Reuses the memory of a batch that was not taken.
-    fn keep_room(&mut self, batch: WorkerBatch) {
+    fn reuse_batch_memory(&mut self, batch: WorkerBatch) {
         match batch {
             WorkerBatch::Records(mut records) => {
                 records.clear();

@@ -377,7 +377,7 @@ impl EncoderOutput {
             // Only written messages can be lost with the connection. Without such messages, the next write
             // finds out soon enough.
             && self.written.is_some()
-            && let Some(why) = self.transport.take_end()
+            && let Some(why) = self.transport.take_end_reason()
         {
             self.keep_all(&why);
         }
@@ -388,7 +388,8 @@ impl EncoderOutput {
         self.begun = false;
         warn!(%why, "connection to the collector broke");
         self.account.note_failure(format!("the connection broke: {why}"));
-        let again: Vec<KeptMessage> = self.written.iter_mut().flat_map(WrittenMessages::take_all).collect();
+        let again: Vec<KeptMessage> =
+            self.written.iter_mut().flat_map(WrittenMessages::take_lost_messages).collect();
         for message in again {
             self.keep_message(message);
         }

@@ -193,12 +193,12 @@ fn accept(listener: &TcpListener, least: Option<usize>) -> Vec<u8> {
 }
 
 /// Waits until the exporter has caught up: losses of a full queue are the subject of other tests.
-fn await_room(thread: &ExportThread) {
+fn await_queue_room(thread: &ExportThread) {
     for _ in 0..50_000 {
         std::thread::sleep(Duration::from_micros(200));
         let counts = thread.total_counts();
         assert_balanced(&counts);
-        if counts.waiting.records < batches_within(QUEUE) as u64 / 2 {
+        if counts.waiting.records < batch_capacity(QUEUE) as u64 / 2 {
             return;
         }
     }
@@ -222,7 +222,7 @@ fn each_connection_begins_with_templates_and_number_0() {
     for n in 0..RECORDS {
         outbox.add_record(&record(n));
         outbox.flush_batches();
-        await_room(&thread);
+        await_queue_room(&thread);
     }
     drop(outbox);
     let (counts, whole) = thread.join_threads();
@@ -277,7 +277,7 @@ fn dead_collector_backlog_is_bounded_and_drops_counted() {
         }
     }
     let counts = thread.total_counts();
-    assert!(counts.waiting.records <= 256 * (batches_within(QUEUE) as u64 + 4), "{counts:?}");
+    assert!(counts.waiting.records <= 256 * (batch_capacity(QUEUE) as u64 + 4), "{counts:?}");
     drop(outbox);
     let watch = thread.watch_counts();
     let (counts, whole) = thread.join_threads();
@@ -362,7 +362,7 @@ fn group_records_wait_as_encoded_messages() {
     let closed = closed_port();
     let place = (Ipv4Addr::LOCALHOST, closed.port());
     let backpressure = BackpressurePolicy::default();
-    backpressure.begin_waiting();
+    backpressure.enable_backpressure();
     let (queue, incoming) = open_queue(QUEUE, &backpressure);
     let options = MeterExport {
         has_history: true,

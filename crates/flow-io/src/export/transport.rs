@@ -93,8 +93,8 @@ impl TargetTransport {
     }
 
     /// Takes the reason why the connection has ended, if it has.
-    pub(super) fn take_end(&mut self) -> Option<io::Error> {
-        if let Self::Stream(stream) = self { stream.take_end() } else { None }
+    pub(super) fn take_end_reason(&mut self) -> Option<io::Error> {
+        if let Self::Stream(stream) = self { stream.take_end_reason() } else { None }
     }
 
     /// Bytes that were written to this connection; zero for datagrams and files.

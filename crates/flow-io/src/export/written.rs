@@ -86,10 +86,10 @@ impl WrittenMessages {
                 self.done.push_back((now_ns, message));
             }
         }
-        self.forget_old(now_ns);
+        self.forget_old_messages(now_ns);
     }
 
-    fn forget_old(&mut self, now_ns: u64) {
+    fn forget_old_messages(&mut self, now_ns: u64) {
         let before_ns = now_ns.saturating_sub(self.again.as_u64());
         // The oldest go first: the collector has most likely stored them.
         while let Some((at_ns, message)) = self.done.front()
@@ -101,7 +101,7 @@ impl WrittenMessages {
     }
 
     /// Takes all messages to send on the next connection, in order, because this one is gone.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = KeptMessage> {
+    pub(super) fn take_lost_messages(&mut self) -> impl Iterator<Item = KeptMessage> {
         // Done messages come before the waiting ones: a collector would have received them in this order.
         self.done_bytes = 0;
         let done = std::mem::take(&mut self.done).into_iter();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn numbers(written: &mut WrittenMessages) -> Vec<(u64, bool)> {
-        written.take_all().map(|message| (message.carried.records, message.is_repeated)).collect()
+        written.take_lost_messages().map(|message| (message.carried.records, message.is_repeated)).collect()
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         let mut counted = Vec::new();
         written.confirm_bytes(300, 5, |message| counted.push(message.uncounted_records().0.records));
         assert_eq!((counted, written.is_confirmed()), (vec![1, 0, 2], false));
-        let again: Vec<KeptMessage> = written.take_all().collect();
+        let again: Vec<KeptMessage> = written.take_lost_messages().collect();
         let records: Vec<_> =
             again.iter().map(|message| (message.carried.records, message.is_repeated)).collect();
         assert_eq!(records, [(1, true), (2, true), (3, false)]);

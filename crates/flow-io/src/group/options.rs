@@ -72,7 +72,7 @@ impl GroupOptions {
         if let Some(peer) = self.peers.iter().find(|peer| peer.is_ipv4() != self.listen.is_ipv4()) {
             return Err(GroupError::Family { peer: *peer, own: self.listen });
         }
-        Ok(self.election.check_valid()?)
+        Ok(self.election.check_election_options()?)
     }
 
     pub(super) const fn election_options(&self) -> ElectionOptions {

@@ -50,22 +50,26 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
     for (name, help, value) in LEDGER_METRICS {
         text.write_value(name, help, value(&report.ledger));
     }
-    write_drops(&mut text, &report.ledger);
+    write_drop_metrics(&mut text, &report.ledger);
     for (name, can_fall, of) in OFFER_STATES {
         let total = if can_fall { "" } else { "_total" };
         let records = format!("output_{name}_records{total}");
-        write_outputs(&mut text, &records, "Records by their state.", report, |o| of(&o.counts).records);
+        write_output_metrics(&mut text, &records, "Records by their state.", report, |o| {
+            of(&o.counts).records
+        });
         let packets = format!("output_{name}_packets{total}");
-        write_outputs(&mut text, &packets, "Packets in these records.", report, |o| of(&o.counts).packets);
+        write_output_metrics(&mut text, &packets, "Packets in these records.", report, |o| {
+            of(&o.counts).packets
+        });
     }
-    write_losses(&mut text, report);
-    write_outputs(&mut text, "output_messages_total", "Messages sent.", report, |o| o.counts.messages);
-    write_outputs(&mut text, "output_bytes_total", "Bytes of these messages.", report, |o| {
+    write_loss_metrics(&mut text, report);
+    write_output_metrics(&mut text, "output_messages_total", "Messages sent.", report, |o| o.counts.messages);
+    write_output_metrics(&mut text, "output_bytes_total", "Bytes of these messages.", report, |o| {
         o.counts.message_bytes
     });
     for (at, (name, what, _)) in RemovedFiles::default().named_counts().into_iter().enumerate() {
         let help = format!("Outputs: {what}.");
-        write_outputs(&mut text, &format!("output_{name}"), &help, report, |o| {
+        write_output_metrics(&mut text, &format!("output_{name}"), &help, report, |o| {
             o.removed.named_counts()[at].2
         });
     }
@@ -77,12 +81,12 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
 
 /// Writes the lost records of each output by cause. Every cause has a line, so that an alerting rule finds it
 /// before the first loss.
-fn write_losses(text: &mut MetricsText, report: &LedgerReport) {
+fn write_loss_metrics(text: &mut MetricsText, report: &LedgerReport) {
     let help = "Records that an output does not have, by cause.";
     text.write_metric("output_lost_records_total", help, |samples| {
         for output in &report.outputs {
             for cause in LossCause::ALL {
-                let lost = output.losses.by_cause().find(|(of, _)| *of == cause);
+                let lost = output.losses.losses_by_cause().find(|(of, _)| *of == cause);
                 let records = lost.map_or(0, |(_, carried)| carried.records);
                 samples.add_sample(&[("to", &output.to), ("cause", cause.name())], records);
             }
@@ -115,7 +119,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
     }
 }
 
-fn write_drops(text: &mut MetricsText, ledger: &MeterLedger) {
+fn write_drop_metrics(text: &mut MetricsText, ledger: &MeterLedger) {
     text.write_metric("dropped_packets_total", "Packets that are in no record, by place.", |samples| {
         // Absent where the source has no driver counter, such as a file.
         samples.add_sample(&[("place", "driver")], ledger.capture.driver_dropped);
@@ -129,7 +133,7 @@ fn write_drops(text: &mut MetricsText, ledger: &MeterLedger) {
     });
 }
 
-fn write_outputs(
+fn write_output_metrics(
     text: &mut MetricsText,
     name: &str,
     help: &str,

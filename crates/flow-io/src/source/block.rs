@@ -23,7 +23,7 @@ pub(super) struct PacketPlace {
 impl PacketPlace {
     /// Returns the frame, among the bytes of its block.
     #[inline]
-    pub(super) fn frame_in(self, bytes: &[u8]) -> &[u8] {
+    pub(super) fn frame_in_block(self, bytes: &[u8]) -> &[u8] {
         let start = self.start as usize;
         &bytes[start..start + self.len as usize]
     }

@@ -134,7 +134,7 @@ impl FileDistributor {
 
     /// Stops reading. Notes that packets were left in the files, if there were any.
     fn record_early_stop(&self) {
-        if !self.reader.is_through() {
+        if !self.reader.is_read_to_end() {
             self.read.record_read_stop();
         }
     }
@@ -204,7 +204,7 @@ impl FileSource {
 
     /// Begins the next block. Waits for it up to `within`, if given.
     fn begin_next_block(&mut self, within: Option<Duration>) -> Result<TakeOutcome, Error> {
-        debug_assert!(self.is_through(), "packets of the block before were not given");
+        debug_assert!(self.is_read_to_end(), "packets of the block before were not given");
         let done = self.block.take();
         self.next = 0;
         match &mut self.feed {
@@ -213,7 +213,7 @@ impl FileSource {
                 // A block that this worker reads itself is never shared, so its memory is always reused.
                 let Some(room) = Arc::get_mut(&mut block) else { return Ok(TakeOutcome::Ended) };
                 if self.shared.stop.load(Ordering::Acquire) {
-                    if !reader.is_through() {
+                    if !reader.is_read_to_end() {
                         self.shared.read.record_read_stop();
                     }
                     return Ok(TakeOutcome::Ended);
@@ -259,7 +259,7 @@ impl FileSource {
             {
                 return TakeOutcome::Nothing;
             }
-            deliver_packet(*place, place.frame_in(&block.bytes), intake);
+            deliver_packet(*place, place.frame_in_block(&block.bytes), intake);
             let PacketPlace { at_ns, .. } = *place;
             self.clock.add_time(at_ns);
             self.next += 1;
@@ -268,12 +268,12 @@ impl FileSource {
         TakeOutcome::Some
     }
 
-    fn is_through(&self) -> bool {
+    fn is_read_to_end(&self) -> bool {
         self.block.as_ref().is_none_or(|block| self.next == block.places[self.worker].len())
     }
 
     /// Skips the rest of the block, and counts it as left.
-    fn skip_rest(&mut self) {
+    fn skip_rest_of_block(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
         // The report must say that packets were not metered, even if the reader has reached the end of the files.
@@ -308,12 +308,12 @@ fn is_of_loopback(bytes: &[u8], link: LinkKind) -> bool {
 impl PacketSource for FileSource {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         if self.shared.stop.load(Ordering::Acquire) {
-            self.skip_rest();
+            self.skip_rest_of_block();
         }
         let foreign = std::mem::take(&mut self.foreign);
         intake.count_ignored(IgnoredReason::NotIp, foreign.packets, foreign.bytes);
         self.delivered += foreign.packets;
-        if self.is_through() {
+        if self.is_read_to_end() {
             // The block's time is that of all packets in it: so a worker with few packets still times out its flows.
             if let Some(block) = self.block.as_ref().filter(|_| self.shared.pace.is_none()) {
                 self.clock.set_time(block.until_ns);
@@ -336,7 +336,7 @@ impl PacketSource for FileSource {
 
     fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error> {
         let within = Duration::from_nanos(within_ns);
-        if self.is_through() {
+        if self.is_read_to_end() {
             self.begin_next_block(Some(within))?;
         } else if let Some((pace, block)) = self.shared.pace.as_ref().zip(self.block.as_ref()) {
             let due = pace.due_ns(block.places[self.worker][self.next].at_ns);

@@ -42,9 +42,9 @@ impl CounterReadingPair {
 impl InterfaceCounts {
     /// Starts to count, before the first ring is opened.
     pub fn start_counting(location: &PortLocation) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let mut links = NamespaceLinks::open_in(&netns)?;
-        let link = links.by_name(&location.interface)?;
+        let link = links.find_link_by_name(&location.interface)?;
         let start = CounterReadingPair::at_once(links.read_counters(link.index)?);
         Ok(Self {
             name: location.to_string(),
@@ -79,15 +79,15 @@ impl InterfaceCounts {
         };
         Some(InterfaceTotals {
             // The narrowest and the widest window: frames in the moments of opening and shutting may count or not.
-            least: counted_since(self.start.after.rx_frames, now.before.rx_frames),
-            most: counted_since(self.start.before.rx_frames, now.after.rx_frames),
-            arrived: counted_since(self.start.after.rx_frames, now.after.rx_frames),
-            dropped: counted_since(self.start.after.rx_dropped, now.after.rx_dropped),
+            least: count_since_start(self.start.after.rx_frames, now.before.rx_frames),
+            most: count_since_start(self.start.before.rx_frames, now.after.rx_frames),
+            arrived: count_since_start(self.start.after.rx_frames, now.after.rx_frames),
+            dropped: count_since_start(self.start.after.rx_dropped, now.after.rx_dropped),
         })
     }
 }
 
 // Some drivers start from zero when the interface is brought up again: then the counter itself is the best there is.
-fn counted_since(start: u64, now: u64) -> u64 {
+fn count_since_start(start: u64, now: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }

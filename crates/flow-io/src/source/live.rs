@@ -41,7 +41,7 @@ pub struct LiveOptions {
 
 impl LiveOptions {
     /// Workers of each interface; an error if the method cannot share an interface among them.
-    pub(crate) const fn workers_of_each(&self) -> Result<usize, Error> {
+    pub(crate) const fn workers_per_interface(&self) -> Result<usize, Error> {
         // Only AF_PACKET can spread an interface over several rings by flow (fanout).
         let way = match self.way {
             ListenMethod::Packet => return Ok(if self.workers == 0 { 1 } else { self.workers }),
@@ -97,13 +97,13 @@ impl std::fmt::Debug for LiveSource {
 }
 
 /// Starts to listen on an interface; `interface` has its counters, and `input` is its number in records.
-pub fn open_live(
+pub fn open_live_sources(
     location: &PortLocation,
     interface: &SharedInterfaceCounts,
     input: u16,
     options: LiveOptions,
 ) -> Result<Vec<LiveSource>, Error> {
-    let workers = options.workers_of_each()?;
+    let workers = options.workers_per_interface()?;
     let source = |tap, offset| LiveSource::new(tap, offset, input, interface);
     match options.way {
         ListenMethod::Packet => {
@@ -208,7 +208,7 @@ impl LiveStamp {
     }
 
     /// Measures the offset of stamps of the monotonic clock again if the clock was set.
-    fn follow_clock(&mut self) {
+    fn follow_wall_clock(&mut self) {
         let offset_ns = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()).cast_signed();
         if offset_ns.abs_diff(self.offset_ns) > CLOCK_SET_BACK_THRESHOLD_NS {
             self.offset_ns = clock::realtime_offset().offset_ns;
@@ -236,7 +236,7 @@ impl LiveSource {
     }
 
     /// Reports whether the ring has been closed for so long that all packets on their way into it have arrived and were given.
-    fn has_settled(&mut self) -> bool {
+    fn has_delivered_last_packets(&mut self) -> bool {
         let Some(shut_ns) = self.shut_ns else { return false };
         let now_ns = clock::monotonic_ns();
         // A block that the kernel never hands over must not keep the meter from ending.
@@ -249,7 +249,7 @@ impl PacketSource for LiveSource {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         if !matches!(self.tap, LiveTap::Packet(_)) {
             // The kernel's stamps of a packet socket are of the real-time clock already.
-            self.stamp.follow_clock();
+            self.stamp.follow_wall_clock();
         }
         let given = self.tap.receive_frames(intake, &mut self.stamp)?;
         self.delivered += given as u64;
@@ -257,7 +257,7 @@ impl PacketSource for LiveSource {
             return Ok(TakeOutcome::Some);
         }
         // The end is checked only after an empty read: until then the ring may hold more.
-        Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
+        Ok(if self.has_delivered_last_packets() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
     fn delivered_until_ns(&mut self, is_idle: bool) -> u64 {
@@ -299,7 +299,7 @@ impl PacketSource for LiveSource {
         self.stamp.sent
     }
 
-    fn put_in(&mut self) -> Result<Option<u64>, Error> {
+    fn frames_put_into_ring(&mut self) -> Result<Option<u64>, Error> {
         Ok(match &mut self.tap {
             LiveTap::Packet(tap) => Some(tap.ring_stats()?.received),
             LiveTap::Xdp(_) | LiveTap::Headers(_) => None,

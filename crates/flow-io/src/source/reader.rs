@@ -7,10 +7,10 @@
 
 use super::block::{BLOCK_READ_BYTES, ForeignPackets, PacketBlock, PacketPlace};
 use super::clock::CaptureClock;
-use super::spread::worker_of;
+use super::spread::worker_index_of_frame;
 use crate::Error;
 use packetrig_engine::recorded::RecordedBytes;
-use packetrig_flow::parse::{LinkKind, name_of_unread};
+use packetrig_flow::parse::{LinkKind, unread_header_name};
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureElement, CaptureRecord};
 use std::collections::{BTreeMap, VecDeque};
@@ -52,7 +52,7 @@ impl ReadCounts {
     }
 
     /// Files of which only a part could be read, each as a message.
-    pub fn damages(&self) -> Vec<String> {
+    pub fn damage_remarks(&self) -> Vec<String> {
         self.damages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -109,7 +109,7 @@ pub(super) struct CaptureReader {
 }
 
 /// State of a file after a block.
-enum ReadNext {
+enum BlockReadState {
     More,
     Whole,
     Cut,
@@ -122,7 +122,7 @@ impl CaptureReader {
         let mut reader =
             Self { files: numbered, open: None, last_ns: 0, clock: CaptureClock::default(), read };
         // Reports a missing first file at once.
-        reader.open_next()?;
+        reader.open_next_capture_file()?;
         Ok(reader)
     }
 
@@ -130,32 +130,32 @@ impl CaptureReader {
     pub(super) fn fill_block(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
         while let Some(mut open) = self.open.take() {
             block.clear();
-            let after = self.fill_from(&mut open, block)?;
-            if !matches!(after, ReadNext::More) {
+            let after = self.fill_block_from(&mut open, block)?;
+            if !matches!(after, BlockReadState::More) {
                 for (link_type, packets) in &open.unread {
-                    let name = name_of_unread(*link_type);
+                    let name = unread_header_name(*link_type);
                     let file = open.path.display();
                     self.read
                         .add_remark(format!("{file}: {packets} packets of link type {name} are not read"));
                 }
-                open.long_remark().into_iter().for_each(|remark| self.read.add_remark(remark));
+                open.long_packets_remark().into_iter().for_each(|remark| self.read.add_remark(remark));
             }
             match after {
-                ReadNext::More => self.open = Some(open),
-                ReadNext::Whole => self.open_next()?,
-                ReadNext::Cut => {
+                BlockReadState::More => self.open = Some(open),
+                BlockReadState::Whole => self.open_next_capture_file()?,
+                BlockReadState::Cut => {
                     self.read
                         .add_remark(format!("{}: the file ends within its last packet", open.path.display()));
-                    self.open_next()?;
+                    self.open_next_capture_file()?;
                 }
-                ReadNext::Damaged(damage) => {
+                BlockReadState::Damaged(damage) => {
                     let what = open.path.display();
                     let message = format!(
                         "{what} is damaged at packet {} ({damage}); only the packets before that are metered",
                         open.packets + 1
                     );
                     self.read.damages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-                    self.open_next()?;
+                    self.open_next_capture_file()?;
                 }
             }
             // While a file continues, a single wrong time must not move the clock. After the last file there is
@@ -170,11 +170,11 @@ impl CaptureReader {
     }
 
     /// Reports whether the end of all files is reached.
-    pub(super) const fn is_through(&self) -> bool {
+    pub(super) const fn is_read_to_end(&self) -> bool {
         self.open.is_none()
     }
 
-    fn open_next(&mut self) -> Result<(), Error> {
+    fn open_next_capture_file(&mut self) -> Result<(), Error> {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
         let bytes =
             File::open(&path).and_then(RecordedBytes::new).map_err(|source| read_error(&path, source))?;
@@ -193,7 +193,11 @@ impl CaptureReader {
         Ok(())
     }
 
-    fn fill_from(&mut self, open: &mut OpenFile, block: &mut PacketBlock) -> Result<ReadNext, Error> {
+    fn fill_block_from(
+        &mut self,
+        open: &mut OpenFile,
+        block: &mut PacketBlock,
+    ) -> Result<BlockReadState, Error> {
         let ReadBytes { end, is_last } = open.read_bytes(block)?;
         if is_last && open.position == 0 {
             return Err(Error::EmptyCapture { path: open.path.clone() });
@@ -211,7 +215,11 @@ impl CaptureReader {
                     self.clock.add_time(at_ns);
                     if let Some(link) = LinkKind::from_number(record.link_type) {
                         let place = locate_packet(&record, link, &block.bytes, at_ns, open.input);
-                        let worker = worker_of(place.frame_in(&block.bytes), link, block.places.len());
+                        let worker = worker_index_of_frame(
+                            place.frame_in_block(&block.bytes),
+                            link,
+                            block.places.len(),
+                        );
                         open.count_long_packet(place);
                         block.places[worker].push(place);
                     } else {
@@ -227,7 +235,7 @@ impl CaptureReader {
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
                     if left > 0 {
                         let skipped = open.skip_bytes(left)?;
-                        break if skipped < left { ReadNext::Cut } else { ReadNext::More };
+                        break if skipped < left { BlockReadState::Cut } else { BlockReadState::More };
                     }
                 }
                 Ok(CaptureElement::More(needed)) => {
@@ -235,9 +243,9 @@ impl CaptureReader {
                     open.carried.extend_from_slice(&block.bytes[start..end]);
                     open.needed = needed;
                     break match (is_last, start == end) {
-                        (false, _) => ReadNext::More,
-                        (true, true) => ReadNext::Whole,
-                        (true, false) => ReadNext::Cut,
+                        (false, _) => BlockReadState::More,
+                        (true, true) => BlockReadState::Whole,
+                        (true, false) => BlockReadState::Cut,
                     };
                 }
                 // No packet was decoded and this is the first block: the file is not a damaged capture, but
@@ -245,7 +253,7 @@ impl CaptureReader {
                 Err(damage) if open.position == end as u64 && start == 0 => {
                     return Err(Error::NoCapture { path: open.path.clone(), damage });
                 }
-                Err(damage) => break ReadNext::Damaged(damage),
+                Err(damage) => break BlockReadState::Damaged(damage),
             }
         };
         open.packets += packets;
@@ -267,7 +275,7 @@ impl OpenFile {
     }
 
     /// Remark about long packets; `None` if there were none.
-    fn long_remark(&self) -> Option<String> {
+    fn long_packets_remark(&self) -> Option<String> {
         let Self { path, long, .. } = self;
         (*long > 0).then(|| {
             format!(

@@ -9,7 +9,7 @@ use packetrig_flow::parse::LinkKind;
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
 /// Index of the frame's worker among `workers`.
-pub(crate) fn worker_of(frame: &[u8], link: LinkKind, workers: usize) -> usize {
+pub(crate) fn worker_index_of_frame(frame: &[u8], link: LinkKind, workers: usize) -> usize {
     if workers < 2 {
         return 0;
     }
@@ -152,10 +152,13 @@ mod tests {
         for stack in stacks {
             for n in 0..200 {
                 let (there, back) = (frame(stack, n, 250), frame(stack, 250, n));
-                assert_eq!(worker_of(&there, LinkKind::Ethernet, 7), worker_of(&back, LinkKind::Ethernet, 7));
                 assert_eq!(
-                    worker_of(&there, LinkKind::Ethernet, 7),
-                    worker_of(&frame(&[8, 0], n, 250), LinkKind::Ethernet, 7)
+                    worker_index_of_frame(&there, LinkKind::Ethernet, 7),
+                    worker_index_of_frame(&back, LinkKind::Ethernet, 7)
+                );
+                assert_eq!(
+                    worker_index_of_frame(&there, LinkKind::Ethernet, 7),
+                    worker_index_of_frame(&frame(&[8, 0], n, 250), LinkKind::Ethernet, 7)
                 );
             }
         }
@@ -168,14 +171,14 @@ mod tests {
         let cooked = [&[0; 14][..], &[8, 0], ip].concat();
         let cooked2 = [&[8, 0][..], &[0; 18], ip].concat();
         let loopback = [&[2, 0, 0, 0][..], ip].concat();
-        let same = worker_of(&ethernet, LinkKind::Ethernet, 97);
+        let same = worker_index_of_frame(&ethernet, LinkKind::Ethernet, 97);
         for (frame, link) in [
             (ip, LinkKind::Ip),
             (&cooked, LinkKind::Cooked),
             (&cooked2, LinkKind::Cooked2),
             (&loopback, LinkKind::Loopback),
         ] {
-            assert_eq!(worker_of(frame, link, 97), same, "{link:?}");
+            assert_eq!(worker_index_of_frame(frame, link, 97), same, "{link:?}");
         }
     }
 
@@ -184,7 +187,7 @@ mod tests {
         let mut counts = [0u32; 4];
         for from in 0..250 {
             for to in 0..40 {
-                counts[worker_of(&frame(&[8, 0], from, to), LinkKind::Ethernet, 4)] += 1;
+                counts[worker_index_of_frame(&frame(&[8, 0], from, to), LinkKind::Ethernet, 4)] += 1;
             }
         }
         assert!(counts.iter().all(|count| (2_000..3_000).contains(count)), "{counts:?}");
@@ -194,8 +197,8 @@ mod tests {
     fn any_bytes_are_fine() {
         let whole = frame(&[0x88, 0x47, 0, 1, 0x20, 64], 1, 2);
         for len in 0..whole.len() {
-            assert!(worker_of(&whole[..len], LinkKind::Ethernet, 3) < 3);
+            assert!(worker_index_of_frame(&whole[..len], LinkKind::Ethernet, 3) < 3);
         }
-        assert_eq!(worker_of(&[0x88; 64], LinkKind::Ethernet, 3), 0);
+        assert_eq!(worker_index_of_frame(&[0x88; 64], LinkKind::Ethernet, 3), 0);
     }
 }

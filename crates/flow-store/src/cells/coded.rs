@@ -1,7 +1,7 @@
 //! Values of a column as numbers in a dictionary, as Parquet stores them. A value that thousands of rows
 //! share is decoded and tested once.
 
-use crate::rows::keep_rows;
+use crate::rows::filter_rows;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use std::sync::Arc;
 
@@ -49,11 +49,11 @@ impl<T> CodedCells<T> {
     /// Removes the rows with a value that the filter does not keep.
     pub(crate) fn retain_rows(&self, rows: &mut Vec<usize>, is_kept: impl Fn(&T) -> bool) {
         if self.dictionary.len() > rows.len() {
-            return keep_rows(rows, |row| self.get(row).is_some_and(&is_kept));
+            return filter_rows(rows, |row| self.get(row).is_some_and(&is_kept));
         }
         // Fewer values than rows: each value is tested once.
         let kept: Vec<bool> = self.dictionary.iter().map(is_kept).collect();
-        keep_rows(rows, |row| kept[self.codes[row] as usize]);
+        filter_rows(rows, |row| kept[self.codes[row] as usize]);
     }
 }
 

@@ -9,29 +9,30 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 /// is 1, they are how many groups of eight packed values follow.
 pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> ParquetResult<Vec<u32>> {
     if width > 32 {
-        return Err(damaged());
+        return Err(damaged_page_error());
     }
     // At most the rows of a page, which the caller has bounded.
     let mut numbers = Vec::with_capacity(count);
     while numbers.len() < count {
         let left = count - numbers.len();
-        let head = take_varint(&mut bytes).ok_or_else(damaged)?;
-        let length = usize::try_from(head >> 1).map_err(|_| damaged())?;
+        let head = take_varint(&mut bytes).ok_or_else(damaged_page_error)?;
+        let length = usize::try_from(head >> 1).map_err(|_| damaged_page_error())?;
         if head & 1 == 0 {
-            let value = take_number(&mut bytes, usize::from(width.div_ceil(8))).ok_or_else(damaged)?;
+            let value =
+                take_number(&mut bytes, usize::from(width.div_ceil(8))).ok_or_else(damaged_page_error)?;
             // An empty run would let a file keep the loop busy.
             if length == 0 {
-                return Err(damaged());
+                return Err(damaged_page_error());
             }
             numbers.extend(std::iter::repeat_n(value, length.min(left)));
         } else {
-            let packed = length.checked_mul(usize::from(width)).ok_or_else(damaged)?;
+            let packed = length.checked_mul(usize::from(width)).ok_or_else(damaged_page_error)?;
             // The last group may be cut off behind the last value.
             let taken = packed.min(bytes.len());
             let (group, rest) = bytes.split_at(taken);
             let values = length.saturating_mul(8).min(left);
             if values == 0 || values * usize::from(width) > taken * 8 {
-                return Err(damaged());
+                return Err(damaged_page_error());
             }
             unpack_bits(group, width, values, &mut numbers);
             bytes = rest;
@@ -81,7 +82,7 @@ fn take_number(bytes: &mut &[u8], length: usize) -> Option<u32> {
     Some(number.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
 }
 
-fn damaged() -> ParquetError {
+fn damaged_page_error() -> ParquetError {
     ParquetError::General("a page has fewer values than its header states".into())
 }
 

@@ -33,7 +33,7 @@ impl ByteValue for Box<str> {
 }
 
 /// Returns whether [`PagedColumn`] can read a column: it knows the encodings that nearly all writers use.
-pub(crate) fn is_readable(column: &ColumnChunkMetaData) -> bool {
+pub(crate) fn is_column_readable(column: &ColumnChunkMetaData) -> bool {
     let descriptor = column.column_descr();
     let is_bytes =
         matches!(descriptor.physical_type(), Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
@@ -98,7 +98,7 @@ impl<T: ByteValue> PagedColumn<T> {
         page.next += here;
         rows -= here;
         while rows > 0 {
-            let ahead = self.pages.peek_next_page()?.ok_or_else(ended)?;
+            let ahead = self.pages.peek_next_page()?.ok_or_else(unexpected_end_error)?;
             match ahead.num_rows.or(ahead.num_levels) {
                 Some(whole) if !ahead.is_dict && whole <= rows => {
                     self.pages.skip_next_page()?;
@@ -118,7 +118,7 @@ impl<T: ByteValue> PagedColumn<T> {
     /// The page with the next row.
     fn page_with_rows(&mut self) -> ParquetResult<&mut DecodedPage<T>> {
         while self.current.next == self.current.codes.len() {
-            match self.pages.get_next_page()?.ok_or_else(ended)? {
+            match self.pages.get_next_page()?.ok_or_else(unexpected_end_error)? {
                 Page::DictionaryPage { buf, num_values, .. } => {
                     let values = self.plain_values(&buf, num_values as usize)?;
                     self.dictionary = to_dictionary(values, self.may_be_null);
@@ -126,7 +126,7 @@ impl<T: ByteValue> PagedColumn<T> {
                 Page::DataPage { buf, num_values, encoding, .. } => {
                     let rows = num_values as usize;
                     let (levels, values) =
-                        if self.may_be_null { split_levels(&buf)? } else { (&[][..], &buf[..]) };
+                        if self.may_be_null { split_page_levels(&buf)? } else { (&[][..], &buf[..]) };
                     self.current = self.decode_page(levels, values, rows, encoding)?;
                 }
                 Page::DataPageV2 {
@@ -141,7 +141,7 @@ impl<T: ByteValue> PagedColumn<T> {
                     let levels = buf
                         .get(behind..)
                         .and_then(|rest| rest.split_at_checked(def_levels_byte_len as usize));
-                    let (levels, values) = levels.ok_or_else(ended)?;
+                    let (levels, values) = levels.ok_or_else(unexpected_end_error)?;
                     self.current = self.decode_page(levels, values, num_values as usize, encoding)?;
                 }
             }
@@ -184,11 +184,11 @@ impl<T: ByteValue> PagedColumn<T> {
             let length = if let Some(length) = self.fixed_length {
                 length
             } else {
-                let (length, rest) = bytes.split_first_chunk().ok_or_else(ended)?;
+                let (length, rest) = bytes.split_first_chunk().ok_or_else(unexpected_end_error)?;
                 bytes = rest;
                 u32::from_le_bytes(*length) as usize
             };
-            let (value, rest) = bytes.split_at_checked(length).ok_or_else(ended)?;
+            let (value, rest) = bytes.split_at_checked(length).ok_or_else(unexpected_end_error)?;
             values.push(T::from_value(value)?);
             bytes = rest;
         }
@@ -212,14 +212,14 @@ fn codes_with_nulls<T>(dictionary: &[T], codes: Vec<u32>, levels: &[u32]) -> Vec
 }
 
 /// Splits the levels of a page of the first version from its values: they have their length before them.
-fn split_levels(page: &[u8]) -> ParquetResult<(&[u8], &[u8])> {
+fn split_page_levels(page: &[u8]) -> ParquetResult<(&[u8], &[u8])> {
     let split = page
         .split_first_chunk()
         .and_then(|(length, rest)| rest.split_at_checked(u32::from_le_bytes(*length) as usize));
-    split.ok_or_else(ended)
+    split.ok_or_else(unexpected_end_error)
 }
 
-fn ended() -> ParquetError {
+fn unexpected_end_error() -> ParquetError {
     ParquetError::General("a column is shorter than the other columns".into())
 }
 

@@ -5,7 +5,7 @@ use packetrig_flow::element::{ElementKind, ElementValue};
 
 /// The statement that creates the table. Rows are ordered by the start of flows. A repeated batch is recognised if it is
 /// among the last thousand batches.
-pub(super) fn create_statement(database: &str, table: &str) -> String {
+pub(super) fn create_table_statement(database: &str, table: &str) -> String {
     let lines: Vec<_> = flow_columns()
         .iter()
         .map(|column| format!("    `{}` {}", column.name, column_type(column)))
@@ -18,7 +18,7 @@ pub(super) fn create_statement(database: &str, table: &str) -> String {
 }
 
 /// The statement that adds missing columns to a table of an earlier version, and widens columns that were narrower.
-pub(super) fn alter_statement(database: &str, table: &str) -> String {
+pub(super) fn alter_table_statement(database: &str, table: &str) -> String {
     let additions = flow_columns()
         .iter()
         .map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, column_type(column)));

@@ -141,49 +141,49 @@ pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     let capture = &mut ledger.capture;
     capture.arrived = value("captureArrived");
     capture.driver_dropped = value("captureDriverDropped");
-    capture.ring_dropped = count_named("captureRingDropped", &value);
-    capture.delivered = count_named("captureDelivered", &value);
-    capture.sent = count_named("captureSent", &value);
+    capture.ring_dropped = ledger_count_by_name("captureRingDropped", &value);
+    capture.delivered = ledger_count_by_name("captureDelivered", &value);
+    capture.sent = ledger_count_by_name("captureSent", &value);
     let packets = &mut ledger.packets;
-    packets.seen = count_named("seen", &value);
-    packets.seen_bytes = count_named("seenOctets", &value);
+    packets.seen = ledger_count_by_name("seen", &value);
+    packets.seen_bytes = ledger_count_by_name("seenOctets", &value);
     // `IGNORED_PACKET_COLUMNS` has the length of `ALL`, so a reason without a name does not compile.
     for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED_PACKET_COLUMNS) {
-        packets.ignored[cause as usize] = count_named(name, &value);
+        packets.ignored[cause as usize] = ledger_count_by_name(name, &value);
     }
-    packets.metered = count_named("metered", &value);
-    packets.untracked = count_named("untracked", &value);
-    packets.live = count_named("live", &value);
-    packets.recorded = count_named("recorded", &value);
-    packets.records = count_named("records", &value);
-    packets.flows = count_named("flows", &value);
-    packets.evicted = count_named("evicted", &value);
-    packets.backwards = count_named("backwards", &value);
-    packets.merged = count_named("merged", &value);
-    packets.merged_packets = count_named("mergedPackets", &value);
-    packets.unsplit = count_named("unsplit", &value);
+    packets.metered = ledger_count_by_name("metered", &value);
+    packets.untracked = ledger_count_by_name("untracked", &value);
+    packets.live = ledger_count_by_name("live", &value);
+    packets.recorded = ledger_count_by_name("recorded", &value);
+    packets.records = ledger_count_by_name("records", &value);
+    packets.flows = ledger_count_by_name("flows", &value);
+    packets.evicted = ledger_count_by_name("evicted", &value);
+    packets.backwards = ledger_count_by_name("backwards", &value);
+    packets.merged = ledger_count_by_name("merged", &value);
+    packets.merged_packets = ledger_count_by_name("mergedPackets", &value);
+    packets.unsplit = ledger_count_by_name("unsplit", &value);
     let export = &mut ledger.export;
-    export.offered = carried_named("exportOffered", &value);
-    export.queue_dropped = carried_named("exportQueueDropped", &value);
-    export.sent = carried_named("exportSent", &value);
-    export.refused = carried_named("exportRefused", &value);
-    export.left_to_others = carried_named("exportLeftToOthers", &value);
-    export.waiting = carried_named("exportWaiting", &value);
-    export.messages = count_named("exportMessages", &value);
-    export.message_bytes = count_named("exportMessageOctets", &value);
-    export.own_records = count_named("exportOwnRecords", &value);
+    export.offered = carried_records_by_name("exportOffered", &value);
+    export.queue_dropped = carried_records_by_name("exportQueueDropped", &value);
+    export.sent = carried_records_by_name("exportSent", &value);
+    export.refused = carried_records_by_name("exportRefused", &value);
+    export.left_to_others = carried_records_by_name("exportLeftToOthers", &value);
+    export.waiting = carried_records_by_name("exportWaiting", &value);
+    export.messages = ledger_count_by_name("exportMessages", &value);
+    export.message_bytes = ledger_count_by_name("exportMessageOctets", &value);
+    export.own_records = ledger_count_by_name("exportOwnRecords", &value);
     ledger
 }
 
-fn count_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> u64 {
+fn ledger_count_by_name(name: &str, value: &impl Fn(&str) -> Option<u64>) -> u64 {
     value(name).unwrap_or(0)
 }
 
-fn carried_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRecords {
+fn carried_records_by_name(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRecords {
     CarriedRecords {
-        records: count_named(&format!("{name}Records"), value),
-        packets: count_named(&format!("{name}Packets"), value),
-        bytes: count_named(&format!("{name}Octets"), value),
+        records: ledger_count_by_name(&format!("{name}Records"), value),
+        packets: ledger_count_by_name(&format!("{name}Packets"), value),
+        bytes: ledger_count_by_name(&format!("{name}Octets"), value),
     }
 }
 

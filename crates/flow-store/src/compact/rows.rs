@@ -45,16 +45,16 @@ impl JoinedRows {
         for index in 0..group.num_columns() {
             let column = group.get_column_reader(index)?;
             if self.columns.len() == index {
-                self.columns.push(JoinedColumn::with_type_of(&column)?);
+                self.columns.push(JoinedColumn::empty_column_for(&column)?);
             }
-            self.columns[index].append_values(column, rows)?;
+            self.columns[index].append_column_values(column, rows)?;
         }
         self.count += rows;
         Ok(())
     }
 
     /// Makes one row group of the rows, in the order of their first column, as all row groups are.
-    pub(super) fn take_group(&mut self) -> std::result::Result<EncodedGroup, Error> {
+    pub(super) fn take_encoded_group(&mut self) -> std::result::Result<EncodedGroup, Error> {
         let columns = std::mem::take(&mut self.columns);
         let mut order: Vec<usize> = (0..std::mem::take(&mut self.count)).collect();
         if let Some(JoinedColumn::Wide(times)) = columns.first() {
@@ -85,7 +85,7 @@ fn write_columns(
 }
 
 impl JoinedColumn {
-    fn with_type_of(reader: &ColumnReader) -> Result<Self> {
+    fn empty_column_for(reader: &ColumnReader) -> Result<Self> {
         Ok(match reader {
             ColumnReader::BoolColumnReader(_) => Self::Flags(Vec::new()),
             ColumnReader::Int32ColumnReader(_) => Self::Narrow(Vec::new()),
@@ -96,7 +96,7 @@ impl JoinedColumn {
         })
     }
 
-    fn append_values(&mut self, reader: ColumnReader, rows: usize) -> Result<()> {
+    fn append_column_values(&mut self, reader: ColumnReader, rows: usize) -> Result<()> {
         match (self, reader) {
             (Self::Flags(values), ColumnReader::BoolColumnReader(reader)) => {
                 read_values(reader, rows, values)
@@ -119,11 +119,11 @@ impl JoinedColumn {
 
     fn write_values(self, writer: &mut SerializedColumnWriter<'_>, order: &[usize]) -> Result<()> {
         match self {
-            Self::Flags(values) => write_ordered::<BoolType>(writer, &values, order),
-            Self::Narrow(values) => write_ordered::<Int32Type>(writer, &values, order),
-            Self::Wide(values) => write_ordered::<Int64Type>(writer, &values, order),
-            Self::Texts(values) => write_ordered::<ByteArrayType>(writer, &values, order),
-            Self::Arrays(values) => write_ordered::<FixedLenByteArrayType>(writer, &values, order),
+            Self::Flags(values) => write_ordered_values::<BoolType>(writer, &values, order),
+            Self::Narrow(values) => write_ordered_values::<Int32Type>(writer, &values, order),
+            Self::Wide(values) => write_ordered_values::<Int64Type>(writer, &values, order),
+            Self::Texts(values) => write_ordered_values::<ByteArrayType>(writer, &values, order),
+            Self::Arrays(values) => write_ordered_values::<FixedLenByteArrayType>(writer, &values, order),
         }
     }
 }
@@ -159,7 +159,7 @@ fn read_values<T: DataType>(
     Ok(())
 }
 
-fn write_ordered<T: DataType>(
+fn write_ordered_values<T: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     values: &[Option<T::T>],
     order: &[usize],

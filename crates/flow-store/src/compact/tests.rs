@@ -108,10 +108,12 @@ fn readers_see_each_record_once_at_each_step() {
         let before = rows_of(directory.path());
         let mut found = FinishedFiles::default();
         found.rescan(directory.path()).unwrap();
-        let ((table, partition), files) =
-            by_partition(found).into_iter().find(|((table, _), _)| *table == WritableTable::Flows).unwrap();
+        let ((table, partition), files) = files_by_partition(found)
+            .into_iter()
+            .find(|((table, _), _)| *table == WritableTable::Flows)
+            .unwrap();
         let place = directory.path().join(table.name());
-        let set = FileSet { table, place, partition: &partition, files: &files };
+        let set = PartitionFileSet { table, place, partition: &partition, files: &files };
         set.join_files(&mut CompactedFiles::default(), &mut |step| step != last).unwrap();
         if last == ReplacementStep::Named {
             // Killed while it removes the old files.
@@ -139,9 +141,9 @@ fn files_of_an_unfinished_replacement_are_not_joined_again() {
     let mut found = FinishedFiles::default();
     found.rescan(directory.path()).unwrap();
     let ((table, partition), files) =
-        by_partition(found).into_iter().find(|((table, _), _)| *table == WritableTable::Flows).unwrap();
+        files_by_partition(found).into_iter().find(|((table, _), _)| *table == WritableTable::Flows).unwrap();
     let place = directory.path().join(table.name());
-    let set = FileSet { table, place: place.clone(), partition: &partition, files: &files };
+    let set = PartitionFileSet { table, place: place.clone(), partition: &partition, files: &files };
     set.join_files(&mut CompactedFiles::default(), &mut |step| step != ReplacementStep::Named).unwrap();
     // The note is still there, as after a compaction that was killed while a query kept the next one from finishing its work.
     let mut found = FinishedFiles::default();
@@ -149,7 +151,7 @@ fn files_of_an_unfinished_replacement_are_not_joined_again() {
     let again: Vec<_> = found.files.into_iter().filter(|file| file.table == table).collect();
     assert_eq!(again.len(), 11, "the new file, and ten old ones");
     let mut compacted = CompactedFiles::default();
-    FileSet { table, place, partition: &partition, files: &again }
+    PartitionFileSet { table, place, partition: &partition, files: &again }
         .join_files(&mut compacted, &mut |_| true)
         .unwrap();
     assert_eq!((compacted.new_files, compacted.abandoned), (0, 1));
@@ -182,9 +184,13 @@ fn file_removed_meanwhile_does_not_come_back() {
     store_some(directory.path());
     let mut found = FinishedFiles::default();
     found.rescan(directory.path()).unwrap();
-    let ((table, partition), files) = by_partition(found).into_iter().next().unwrap();
-    let set =
-        FileSet { table, place: directory.path().join(table.name()), partition: &partition, files: &files };
+    let ((table, partition), files) = files_by_partition(found).into_iter().next().unwrap();
+    let set = PartitionFileSet {
+        table,
+        place: directory.path().join(table.name()),
+        partition: &partition,
+        files: &files,
+    };
     let mut compacted = CompactedFiles::default();
     let removed = files[3].path.clone();
     let remove = |step| {

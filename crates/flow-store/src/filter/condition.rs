@@ -3,7 +3,7 @@
 use super::ranges::{RangeSet, ValueRange};
 use crate::cells::ColumnCells;
 use crate::columns::counterpart_column;
-use crate::rows::keep_rows;
+use crate::rows::filter_rows;
 use crate::scan::RowChunk;
 use packetrig_units::clamp_to_u64;
 use parquet::basic::LogicalType;
@@ -242,11 +242,11 @@ impl FlowCondition {
         }
         let operand = self.operand.operand_cells(chunk);
         match &self.test {
-            ValueTest::Values(set) => keep_rows(rows, |row| set.contains(operand.value_at(row).into())),
-            ValueTest::AllFlags(mask) => keep_rows(rows, |row| operand.value_at(row) & mask == *mask),
-            ValueTest::NoFlags(mask) => keep_rows(rows, |row| operand.value_at(row) & mask == 0),
-            ValueTest::Word(word) => keep_rows(rows, |row| operand.word_at(row) == word),
-            ValueTest::NotWord(word) => keep_rows(rows, |row| operand.word_at(row) != word),
+            ValueTest::Values(set) => filter_rows(rows, |row| set.contains(operand.value_at(row).into())),
+            ValueTest::AllFlags(mask) => filter_rows(rows, |row| operand.value_at(row) & mask == *mask),
+            ValueTest::NoFlags(mask) => filter_rows(rows, |row| operand.value_at(row) & mask == 0),
+            ValueTest::Word(word) => filter_rows(rows, |row| operand.word_at(row) == word),
+            ValueTest::NotWord(word) => filter_rows(rows, |row| operand.word_at(row) != word),
         }
     }
 
@@ -275,7 +275,7 @@ fn retain_values(cells: &ColumnCells, set: &RangeSet, rows: &mut Vec<usize>) {
             cells.retain_rows(rows, |address| set.contains(u128::from_be_bytes(*address)));
         }
         ColumnCells::Macs(cells) => cells.retain_rows(rows, |mac| set.contains(mac_number(*mac).into())),
-        ColumnCells::Flags(_) => keep_rows(rows, |row| set.contains(cells.number_at(row).into())),
+        ColumnCells::Flags(_) => filter_rows(rows, |row| set.contains(cells.number_at(row).into())),
         // A missing column is zero in every row.
         ColumnCells::Missing | ColumnCells::Words(_) => {
             if !set.contains(0) {
@@ -329,8 +329,8 @@ fn statistics_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> O
         }
         // Byte arrays are compared from the left as unsigned bytes, which is the order of big-endian numbers.
         Statistics::FixedLenByteArray(_) | Statistics::ByteArray(_) => Some(ValueRange {
-            least: bytes_number(statistics.min_bytes_opt()?)?,
-            greatest: bytes_number(statistics.max_bytes_opt()?)?,
+            least: number_from_bytes(statistics.min_bytes_opt()?)?,
+            greatest: number_from_bytes(statistics.max_bytes_opt()?)?,
         }),
         _ => None,
     }
@@ -346,7 +346,7 @@ fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
 }
 
 /// The number of an IPv6 or MAC address. Bytes of another length are not an address, or were truncated.
-fn bytes_number(bytes: &[u8]) -> Option<u128> {
+fn number_from_bytes(bytes: &[u8]) -> Option<u128> {
     matches!(bytes.len(), 6 | 16)
         .then(|| bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte)))
 }

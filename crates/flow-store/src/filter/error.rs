@@ -44,19 +44,19 @@ impl FilterError {
             .nth(MAX_SHOWN_CHARACTERS)
             .map_or(end, |(at, _)| until + at);
         Self {
-            line: on_one_line(&text[first..last]),
+            line: as_single_line(&text[first..last]),
             line_number: text[..from].matches('\n').count() + 1,
             before: text[first..from].chars().count(),
             width: text[from..until.min(end).max(from)].chars().count().max(1),
             // Both texts may quote the filter.
-            what: on_one_line(&what.into()),
-            help: on_one_line(&help.into()),
+            what: as_single_line(&what.into()),
+            help: as_single_line(&help.into()),
         }
     }
 }
 
 /// Replaces control characters, which would break the line or act on the terminal.
-fn on_one_line(text: &str) -> String {
+fn as_single_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -17,7 +17,7 @@ pub(super) enum FilterExpression {
 
 impl FilterExpression {
     /// All of these parts hold. The cheapest part comes first, because it leaves fewer rows for the later parts.
-    pub(super) fn all_of(mut parts: Vec<Self>) -> Self {
+    pub(super) fn conjunction_of_parts(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)
     }

@@ -87,7 +87,7 @@ impl FieldName {
     }
 
     /// Returns whether values are compared as texts.
-    pub(super) const fn is_text(&self) -> bool {
+    pub(super) const fn is_text_field(&self) -> bool {
         matches!(self.kind, DataKind::Text | DataKind::Bytes)
     }
 
@@ -106,7 +106,7 @@ impl FieldName {
     }
 
     /// Returns whether values have an order.
-    pub(super) const fn has_order(&self) -> bool {
+    pub(super) const fn has_ordered_values(&self) -> bool {
         matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
     }
 
@@ -147,7 +147,7 @@ impl FieldName {
         }
         // Another program's file may have any text in this column.
         let Ok(fields) = serde_json::from_str::<Map<String, Value>>(fields) else { return false };
-        fields.iter().filter(|(name, _)| self.is_called(name)).any(|(_, value)| match test {
+        fields.iter().filter(|(name, _)| self.has_field_name(name)).any(|(_, value)| match test {
             FieldTest::Present => true,
             FieldTest::Values(set) => self.value_number(value).is_some_and(|number| set.contains(number)),
             FieldTest::Texts(texts) => {
@@ -158,7 +158,7 @@ impl FieldName {
     }
 
     /// Returns whether a member of `otherFields` is this field. A repeated field has `#2`, `#3` and so on after its name.
-    fn is_called(&self, name: &str) -> bool {
+    fn has_field_name(&self, name: &str) -> bool {
         name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 

@@ -39,7 +39,10 @@ const ADDRESS_COLUMNS: [&str; 2] = ["sourceIPv6Address", "destinationIPv6Address
 /// Protocol numbers of ICMP and ICMPv6.
 const ICMP: [u128; 2] = [1, 58];
 
-pub(super) fn parse_filter(text: &str, names: &FlowNames) -> Result<FilterExpression, FilterError> {
+pub(super) fn parse_filter_expression(
+    text: &str,
+    names: &FlowNames,
+) -> Result<FilterExpression, FilterError> {
     // The length is checked before the text is split, so that the tokens are bounded, too.
     if text.len() > MAX_TEXT {
         let what = format!("the filter has {} bytes; the most is {MAX_TEXT}", text.len());
@@ -51,7 +54,7 @@ pub(super) fn parse_filter(text: &str, names: &FlowNames) -> Result<FilterExpres
         return Ok(FilterExpression::All(Vec::new()));
     }
     // `or` binds weakest, so the grammar starts with it.
-    let expression = parser.parse_either()?;
+    let expression = parser.parse_or_terms()?;
     match parser.peek().kind {
         TokenKind::End => Ok(expression),
         TokenKind::Close => {
@@ -96,13 +99,13 @@ impl FilterSubject {
         self.field.as_ref().map_or_else(|| self.syntax.example_values(), FieldName::example_values)
     }
 
-    fn has_order(&self) -> bool {
+    fn has_ordered_values(&self) -> bool {
         let syntax = self.syntax;
         let is_name = syntax.name_kind().is_some_and(|kind| kind != NameKind::AsNumber);
         let is_word =
             matches!(syntax, TermSyntax::Address | TermSyntax::Mac | TermSyntax::Protocol | TermSyntax::Word);
         let has_order = !is_name && !is_word;
-        self.field.as_ref().map_or(has_order, FieldName::has_order)
+        self.field.as_ref().map_or(has_order, FieldName::has_ordered_values)
     }
 
     fn parse_value(&self, word: &str) -> Option<ValueRange> {
@@ -161,37 +164,44 @@ impl<'a> FilterParser<'a> {
         FilterError::new(self.text, token.at, token.text.len(), what, help)
     }
 
-    fn parse_either(&mut self) -> Result<FilterExpression, FilterError> {
-        let mut parts = vec![self.parse_both()?];
+    fn parse_or_terms(&mut self) -> Result<FilterExpression, FilterError> {
+        let mut parts = vec![self.parse_and_terms()?];
         while self.peek().kind == TokenKind::Or {
             self.next += 1;
-            parts.push(self.parse_both()?);
+            parts.push(self.parse_and_terms()?);
         }
         Ok(if parts.len() == 1 { parts.swap_remove(0) } else { FilterExpression::Any(parts) })
     }
 
-    fn parse_both(&mut self) -> Result<FilterExpression, FilterError> {
-        let mut parts = vec![self.parse_single()?];
+    fn parse_and_terms(&mut self) -> Result<FilterExpression, FilterError> {
+        let mut parts = vec![self.parse_single_term()?];
         while self.peek().kind == TokenKind::And {
             self.next += 1;
-            parts.push(self.parse_single()?);
+            parts.push(self.parse_single_term()?);
         }
-        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { FilterExpression::all_of(parts) })
+        Ok(if parts.len() == 1 {
+            parts.swap_remove(0)
+        } else {
+            FilterExpression::conjunction_of_parts(parts)
+        })
     }
 
-    fn parse_single(&mut self) -> Result<FilterExpression, FilterError> {
+    fn parse_single_term(&mut self) -> Result<FilterExpression, FilterError> {
         // A loop and not recursion: a text of many `not` must not use up the stack.
         let mut is_negated = false;
         while self.peek().kind == TokenKind::Not {
             self.next += 1;
             is_negated = !is_negated;
         }
-        let expression =
-            if self.peek().kind == TokenKind::Open { self.parse_group()? } else { self.parse_condition()? };
+        let expression = if self.peek().kind == TokenKind::Open {
+            self.parse_parenthesised()?
+        } else {
+            self.parse_condition()?
+        };
         Ok(if is_negated { expression.to_negated() } else { expression })
     }
 
-    fn parse_group(&mut self) -> Result<FilterExpression, FilterError> {
+    fn parse_parenthesised(&mut self) -> Result<FilterExpression, FilterError> {
         // The parser calls itself only through parentheses, so this bounds the stack for any text.
         let open = self.take_token();
         self.depth += 1;
@@ -199,7 +209,7 @@ impl<'a> FilterParser<'a> {
             let what = format!("parentheses are nested more than {MAX_DEPTH} deep");
             return Err(self.error_at(open, what, "remove unnecessary ones, or use lists"));
         }
-        let inside = self.parse_either()?;
+        let inside = self.parse_or_terms()?;
         // Only open parentheses count, because a long filter may have many closed ones.
         self.depth -= 1;
         if self.peek().kind != TokenKind::Close {
@@ -221,30 +231,30 @@ impl<'a> FilterParser<'a> {
         }
         let subject = self.parse_subject()?;
         if let Some(kind) = subject.syntax.name_kind() {
-            return self.parse_named(&subject, kind);
+            return self.parse_named_condition(&subject, kind);
         }
         Ok(match subject.syntax {
             TermSyntax::Field => self.parse_field_condition()?,
             TermSyntax::Everything => FilterExpression::All(Vec::new()),
-            TermSyntax::Version4 => both_ends_ipv4(),
-            TermSyntax::Version6 => one_end_ipv6(),
-            TermSyntax::SameTtl => same_ttl(&subject),
+            TermSyntax::Version4 => both_ends_ipv4_expression(),
+            TermSyntax::Version6 => one_end_ipv6_expression(),
+            TermSyntax::SameTtl => same_ttl_expression(&subject),
             // Other protocols have zero in this column and would match `flags = 0`, so TCP is part of the condition.
             TermSyntax::Flags => {
-                let test = self.parse_flags(&subject)?;
-                FilterExpression::All(vec![protocol_is(&[TCP]), subject.expression_of_test(&test)])
+                let test = self.parse_flag_test(&subject)?;
+                FilterExpression::All(vec![protocol_expression(&[TCP]), subject.expression_of_test(&test)])
             }
             // Other protocols have zero in this column and would match type 0, an echo reply.
             TermSyntax::Icmp => {
-                let wanted = self.parse_wanted(&subject)?;
-                FilterExpression::All(vec![protocol_is(&ICMP), subject.expression_of_values(wanted)])
+                let wanted = self.parse_wanted_values(&subject)?;
+                FilterExpression::All(vec![protocol_expression(&ICMP), subject.expression_of_values(wanted)])
             }
             TermSyntax::Word => {
                 let test = self.parse_named_value(&subject)?;
                 subject.expression_of_test(&test)
             }
             _ => {
-                let wanted = self.parse_wanted(&subject)?;
+                let wanted = self.parse_wanted_values(&subject)?;
                 subject.expression_of_values(wanted)
             }
         })
@@ -316,7 +326,7 @@ const fn single_condition(operand: ConditionOperand, test: ValueTest) -> FilterE
     FilterExpression::One(FlowCondition { operand, test })
 }
 
-fn protocol_is(numbers: &[u128]) -> FilterExpression {
+fn protocol_expression(numbers: &[u128]) -> FilterExpression {
     let ranges = numbers.iter().map(|&number| ValueRange::from_value(number)).collect();
     single_condition(ConditionOperand::Column("protocolIdentifier"), ValueTest::Values(RangeSet::new(ranges)))
 }
@@ -326,7 +336,7 @@ fn supported_phrases() -> impl Iterator<Item = &'static str> {
 }
 
 /// The greatest TTL does not differ from the least one. Files have zeros where an exporter does not send them.
-fn same_ttl(subject: &FilterSubject) -> FilterExpression {
+fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     let known = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let none = RangeSet::new(vec![ValueRange::from_value(0)]);
     let parts = subject.operands.iter().zip([known, none]);
@@ -336,16 +346,16 @@ fn same_ttl(subject: &FilterSubject) -> FilterExpression {
 }
 
 /// Flows below IP have no addresses: zeros at both ends are of neither version.
-fn one_end_ipv6() -> FilterExpression {
+fn one_end_ipv6_expression() -> FilterExpression {
     let some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let has_address = ADDRESS_COLUMNS
         .map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(some.clone())))
         .to_vec();
-    FilterExpression::All(vec![both_ends_ipv4().to_negated(), FilterExpression::Any(has_address)])
+    FilterExpression::All(vec![both_ends_ipv4_expression().to_negated(), FilterExpression::Any(has_address)])
 }
 
 // IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so they are one range of 2^32 values.
-fn both_ends_ipv4() -> FilterExpression {
+fn both_ends_ipv4_expression() -> FilterExpression {
     let mut last = [0xff; 16];
     last[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     let greatest = u128::from_be_bytes(last);

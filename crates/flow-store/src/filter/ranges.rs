@@ -1,6 +1,6 @@
 //! Sets of values as ranges. Numbers and addresses alike are unsigned integers of 128 bits.
 
-use crate::rows::keep_rows;
+use crate::rows::filter_rows;
 use packetrig_units::clamp_to_u64;
 
 /// Sorted ranges, which neither overlap nor touch.
@@ -72,9 +72,9 @@ impl RangeSet {
             && let Ok(least) = u64::try_from(range.least)
         {
             let width = clamp_to_u64(range.greatest) - least;
-            return keep_rows(rows, |row| numbers[row].wrapping_sub(least) <= width);
+            return filter_rows(rows, |row| numbers[row].wrapping_sub(least) <= width);
         }
-        keep_rows(rows, |row| self.contains(numbers[row].into()));
+        filter_rows(rows, |row| self.contains(numbers[row].into()));
     }
 
     /// Returns whether any value between these bounds is in the set.

@@ -40,7 +40,7 @@ impl KafkaProducer {
         Self { id, epoch, next: BTreeMap::new() }
     }
 
-    fn next_place(&mut self, partition: i32, records: i32) -> RowPlace {
+    fn next_row_place(&mut self, partition: i32, records: i32) -> RowPlace {
         let next = self.next.entry(partition).or_default();
         let place = RowPlace { id: self.id, epoch: self.epoch, sequence: *next };
         // Sequence numbers wrap from `i32::MAX` to 0.
@@ -74,7 +74,7 @@ impl RecordBatch {
         let records = kafka_length(self.rows.len());
         let place = match self.place {
             Some(place) if (place.id, place.epoch) == (producer.id, producer.epoch) => place,
-            _ => producer.next_place(self.partition, records),
+            _ => producer.next_row_place(self.partition, records),
         };
         self.place = Some(place);
         let mut checked = KafkaWriter::default();
@@ -86,12 +86,16 @@ impl RecordBatch {
             line.clear();
             json::append_record(row, &mut line);
             let record = encode_record(index, &row.record.flow_id.to_be_bytes(), line.as_bytes());
-            checked.put_varint(i64::from(kafka_length(record.len()))).put_raw(&record);
+            checked.put_varint(i64::from(kafka_length(record.len()))).put_raw_bytes(&record);
         }
         let mut batch = KafkaWriter::default();
         // Offset, length of what follows these 12 bytes, epoch of the leader (unknown), format 2, checksum.
         batch.put_i64(0).put_i32(kafka_length(checked.0.len() + CHECKSUM_END_OFFSET - 12));
-        batch.put_i32(-1).put_i8(2).put_raw(&crc32c(&checked.0).to_be_bytes()).put_raw(&checked.0);
+        batch
+            .put_i32(-1)
+            .put_i8(2)
+            .put_raw_bytes(&crc32c(&checked.0).to_be_bytes())
+            .put_raw_bytes(&checked.0);
         batch.0
     }
 }
@@ -100,8 +104,8 @@ impl RecordBatch {
 fn encode_record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut record = KafkaWriter::default();
     record.put_i8(0).put_varint(0).put_varint(index);
-    record.put_varint(i64::from(kafka_length(key.len()))).put_raw(key);
-    record.put_varint(i64::from(kafka_length(value.len()))).put_raw(value).put_varint(0);
+    record.put_varint(i64::from(kafka_length(key.len()))).put_raw_bytes(key);
+    record.put_varint(i64::from(kafka_length(value.len()))).put_raw_bytes(value).put_varint(0);
     record.0
 }
 
@@ -147,8 +151,8 @@ mod tests {
         made[0].encode_for(&mut KafkaProducer::new(8, 0));
         assert_eq!(made[0].place, Some(RowPlace { id: 8, epoch: 0, sequence: 0 }));
         producer.next.insert(3, i32::MAX - 1);
-        assert_eq!(producer.next_place(3, 5).sequence, i32::MAX - 1);
-        assert_eq!(producer.next_place(3, 5).sequence, 3);
+        assert_eq!(producer.next_row_place(3, 5).sequence, i32::MAX - 1);
+        assert_eq!(producer.next_row_place(3, 5).sequence, 3);
     }
 
     #[test]

@@ -53,11 +53,11 @@ impl KafkaBroker {
         let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
         // The versions are requested first: an old broker closes the connection at a call
         // with an unsupported version.
-        broker.check_versions()?;
+        broker.check_call_versions()?;
         Ok(broker)
     }
 
-    fn check_versions(&mut self) -> Result<(), Error> {
+    fn check_call_versions(&mut self) -> Result<(), Error> {
         let answer = self.call_broker(API_VERSIONS_CALL, &[])?;
         let mut reader = KafkaReader(&answer);
         if reader.read_i16() != Some(0) {
@@ -112,7 +112,7 @@ impl KafkaBroker {
         // There is no transaction (a null text). Its timeout is nevertheless part of the call.
         body.put_i16(-1).put_i32(self.timeout_ms);
         let answer = self.call_broker(INIT_PRODUCER_CALL, &body.0)?;
-        let Some(ProducerIdAnswer { code, id, epoch }) = read_producer(&answer) else {
+        let Some(ProducerIdAnswer { code, id, epoch }) = read_producer_id(&answer) else {
             return Err(self.invalid_answer(INIT_PRODUCER_CALL));
         };
         if code == 0 {
@@ -134,7 +134,7 @@ impl KafkaBroker {
         body.put_i16(-1).put_i16(-1).put_i32(self.timeout_ms);
         body.put_i32(1).put_text(topic).put_i32(1).put_i32(partition).put_bytes(batch);
         let answer = self.call_broker(PRODUCE_CALL, &body.0)?;
-        let Some(code) = read_produced(&answer) else { return Err(self.invalid_answer(PRODUCE_CALL)) };
+        let Some(code) = read_produce_error(&answer) else { return Err(self.invalid_answer(PRODUCE_CALL)) };
         match code {
             // 46: the broker has this batch already; its first answer was lost.
             0 | 46 => Ok(ProduceOutcome::Stored),
@@ -161,7 +161,7 @@ impl KafkaBroker {
             .put_i16(call.version)
             .put_i32(self.correlation)
             .put_text(KAFKA_CLIENT_ID)
-            .put_raw(body);
+            .put_raw_bytes(body);
         let mut framed = KafkaWriter::default();
         // A request has the same form as a byte string: its length in four bytes, then its content.
         framed.put_bytes(&request.0);
@@ -221,7 +221,7 @@ struct ProducerIdAnswer {
     epoch: i16,
 }
 
-fn read_producer(answer: &[u8]) -> Option<ProducerIdAnswer> {
+fn read_producer_id(answer: &[u8]) -> Option<ProducerIdAnswer> {
     let mut reader = KafkaReader(answer);
     // Time for which the broker throttled the call.
     reader.read_i32()?;
@@ -265,7 +265,7 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
 }
 
 /// The error code of the one partition.
-fn read_produced(answer: &[u8]) -> Option<i16> {
+fn read_produce_error(answer: &[u8]) -> Option<i16> {
     let topics = KafkaReader(answer).read_list(|item| {
         item.read_text()?;
         item.read_list(|item| {

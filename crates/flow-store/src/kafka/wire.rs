@@ -8,29 +8,29 @@ pub(super) struct KafkaWriter(pub(super) Vec<u8>);
 
 impl KafkaWriter {
     pub(super) fn put_i8(&mut self, value: i8) -> &mut Self {
-        self.put_raw(&value.to_be_bytes())
+        self.put_raw_bytes(&value.to_be_bytes())
     }
 
     pub(super) fn put_i16(&mut self, value: i16) -> &mut Self {
-        self.put_raw(&value.to_be_bytes())
+        self.put_raw_bytes(&value.to_be_bytes())
     }
 
     pub(super) fn put_i32(&mut self, value: i32) -> &mut Self {
-        self.put_raw(&value.to_be_bytes())
+        self.put_raw_bytes(&value.to_be_bytes())
     }
 
     pub(super) fn put_i64(&mut self, value: i64) -> &mut Self {
-        self.put_raw(&value.to_be_bytes())
+        self.put_raw_bytes(&value.to_be_bytes())
     }
 
     pub(super) fn put_text(&mut self, text: &str) -> &mut Self {
         self.put_i16(clamp_to_i16(text.len()));
         // Truncated to the length that was just written.
-        self.put_raw(&text.as_bytes()[..text.len().min(usize::from(i16::MAX.unsigned_abs()))])
+        self.put_raw_bytes(&text.as_bytes()[..text.len().min(usize::from(i16::MAX.unsigned_abs()))])
     }
 
     pub(super) fn put_bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.put_i32(kafka_length(bytes.len())).put_raw(bytes)
+        self.put_i32(kafka_length(bytes.len())).put_raw_bytes(bytes)
     }
 
     /// A number in as few bytes as possible.
@@ -41,13 +41,13 @@ impl KafkaWriter {
             let [low, ..] = left.to_le_bytes();
             left >>= 7;
             if left == 0 {
-                return self.put_raw(&[low & 0x7f]);
+                return self.put_raw_bytes(&[low & 0x7f]);
             }
-            self.put_raw(&[low | 0x80]);
+            self.put_raw_bytes(&[low | 0x80]);
         }
     }
 
-    pub(super) fn put_raw(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(super) fn put_raw_bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }

@@ -33,7 +33,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
     }
 
     /// The number of a value, which is stored once.
-    pub(super) fn entry_of(&mut self, value: T) -> u32 {
+    pub(super) fn value_entry(&mut self, value: T) -> u32 {
         if let Some(known) = self.known.get(&value) {
             return *known;
         }
@@ -50,7 +50,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
     }
 
     pub(super) fn add_range(&mut self, first: u128, last: u128, value: T) {
-        let entry = self.entry_of(value);
+        let entry = self.value_entry(value);
         self.add_entry(first, last, entry);
     }
 
@@ -62,11 +62,11 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
         let mut table = AddressTable { starts: Vec::new(), entries: Vec::new(), values: self.values };
         let mut open: Vec<AddressRange> = Vec::new();
         for range in self.ranges {
-            table.close_before(&mut open, Some(range.first));
+            table.close_ranges_before(&mut open, Some(range.first));
             table.begin_entry(range.first, range.entry);
             open.push(range);
         }
-        table.close_before(&mut open, None);
+        table.close_ranges_before(&mut open, None);
         table
     }
 }
@@ -101,7 +101,7 @@ impl<T> AddressTable<T> {
     }
 
     /// The ranges of addresses whose value is wanted.
-    pub(crate) fn ranges_where(&self, is_wanted: impl Fn(&T) -> bool) -> Vec<ValueRange> {
+    pub(crate) fn ranges_with_value(&self, is_wanted: impl Fn(&T) -> bool) -> Vec<ValueRange> {
         // Each value is tested once; a country has thousands of ranges.
         let wanted: Vec<bool> = self.values.iter().map(is_wanted).collect();
         let is_wanted = |entry: u32| entry > 0 && wanted.get(entry as usize - 1).copied().unwrap_or(false);
@@ -159,7 +159,7 @@ impl<T> AddressTable<T> {
     }
 
     /// Ends the open ranges, the innermost first, that end before an address; all of them without one.
-    fn close_before(&mut self, open: &mut Vec<AddressRange>, before: Option<u128>) {
+    fn close_ranges_before(&mut self, open: &mut Vec<AddressRange>, before: Option<u128>) {
         while let Some(inner) = open.pop_if(|inner| before.is_none_or(|before| inner.last < before)) {
             // Outer ranges that end no later have nothing left. In a file that is well made there are none.
             while open.pop_if(|outer| outer.last <= inner.last).is_some() {}
@@ -192,8 +192,8 @@ mod tests {
         let table = table(&[(0, u128::MAX, 1), (10, 19, 2), (12, 13, 3), (u128::MAX, u128::MAX, 4)]);
         let found = [0, 9, 10, 12, 13, 14, 19, 20, u128::MAX - 1, u128::MAX].map(|at| value(&table, at));
         assert_eq!(found, [1, 1, 2, 3, 3, 2, 2, 1, 1, 4].map(Some));
-        assert_eq!(table.ranges_where(|value| *value == 3), [ValueRange { least: 12, greatest: 13 }]);
-        assert_eq!(table.ranges_where(|value| *value == 4).len(), 1);
+        assert_eq!(table.ranges_with_value(|value| *value == 3), [ValueRange { least: 12, greatest: 13 }]);
+        assert_eq!(table.ranges_with_value(|value| *value == 4).len(), 1);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
                 let longest = fitting.min_by_key(|(first, last, n)| (last - first, Reverse(*n)));
                 prop_assert_eq!(value(&built, address), longest.map(|(_, _, n)| *n));
                 for (_, _, n) in &ranges {
-                    let is_in = built.ranges_where(|value| value == n).iter().any(|range| range.least <= address && address <= range.greatest);
+                    let is_in = built.ranges_with_value(|value| value == n).iter().any(|range| range.least <= address && address <= range.greatest);
                     prop_assert_eq!(is_in, value(&built, address) == Some(*n));
                 }
             }

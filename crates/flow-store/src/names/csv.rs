@@ -36,18 +36,18 @@ fn read_record(text: &str, line: usize) -> (CsvRecord, usize) {
         match letter {
             '"' if is_doubled => {
                 letters.next();
-                append_letter(&mut fields, '"');
+                append_character(&mut fields, '"');
             }
             '"' if !is_comment => is_quoted = !is_quoted,
             ',' if !is_quoted => fields.push(String::new()),
             '\n' if !is_quoted => return (trimmed_record(line, fields), at + 1),
-            letter => append_letter(&mut fields, letter),
+            letter => append_character(&mut fields, letter),
         }
     }
     (trimmed_record(line, fields), text.len())
 }
 
-fn append_letter(fields: &mut [String], letter: char) {
+fn append_character(fields: &mut [String], letter: char) {
     if let Some(field) = fields.last_mut() {
         field.push(letter);
     }

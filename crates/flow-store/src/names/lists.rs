@@ -16,7 +16,7 @@ const MAX_PORTS: u16 = 1024;
 const MAX_SERVICE_NAME: usize = 255;
 
 /// Adds the names of a text. Its first line decides the kind of list.
-pub(super) fn add_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
+pub(super) fn add_names_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     let Some(first) = lines.find(|line| !line.is_empty()) else {
@@ -31,7 +31,7 @@ pub(super) fn add_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFau
     if service_line(first).is_some() {
         return add_service_lines(names, text);
     }
-    match csv_records(text).next().as_ref().and_then(list_kind) {
+    match csv_records(text).next().as_ref().and_then(name_list_kind) {
         Some(ListKind::Prefixes) => add_prefixes(names, text),
         Some(ListKind::Interfaces) => add_interfaces(names, text),
         None => Err(NamesFault::new(SUPPORTED_LISTS_TEXT)),
@@ -44,12 +44,14 @@ enum ListKind {
 }
 
 /// Finds the kind of a list from its first record, which may be its heading.
-fn list_kind(record: &CsvRecord) -> Option<ListKind> {
+fn name_list_kind(record: &CsvRecord) -> Option<ListKind> {
     let fields: Vec<_> = record.fields.iter().map(|field| field.to_ascii_lowercase()).collect();
     match &fields.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["prefix", "name", ..] => Some(ListKind::Prefixes),
         ["exporter", "ifindex", "name", ..] => Some(ListKind::Interfaces),
-        [exporter, number, _, ..] if read_exporter(exporter).is_ok() && number.parse::<u32>().is_ok() => {
+        [exporter, number, _, ..]
+            if parse_exporter_address(exporter).is_ok() && number.parse::<u32>().is_ok() =>
+        {
             Some(ListKind::Interfaces)
         }
         [prefix, _, ..] if prefix.parse::<AddressPrefix>().is_ok() => Some(ListKind::Prefixes),
@@ -142,7 +144,7 @@ fn add_prefixes(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
 }
 
 /// Reads an exporter's address; `*` means every exporter and gives `None`.
-fn read_exporter(text: &str) -> Result<Option<[u8; 16]>, AddrParseError> {
+fn parse_exporter_address(text: &str) -> Result<Option<[u8; 16]>, AddrParseError> {
     if text == "*" {
         return Ok(None);
     }
@@ -158,7 +160,7 @@ fn add_interfaces(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
         if exporter.eq_ignore_ascii_case("exporter") {
             continue;
         }
-        let exporter = read_exporter(exporter).map_err(|_| {
+        let exporter = parse_exporter_address(exporter).map_err(|_| {
             NamesFault::at_line(
                 record.line,
                 format!("`{exporter}` is not the address of an exporter, or `*`"),

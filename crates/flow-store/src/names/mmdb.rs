@@ -23,7 +23,7 @@ const MAX_METADATA: usize = 128 * 1024;
 const TREE_SEPARATOR_BYTES: usize = 16;
 
 /// A database that is open.
-pub(super) struct Database<'a> {
+pub(super) struct MmdbDatabase<'a> {
     tree: &'a [u8],
     values: &'a [u8],
     node_count: usize,
@@ -34,7 +34,7 @@ pub(super) struct Database<'a> {
 
 /// The ranges of a database.
 #[derive(Default)]
-pub(super) struct DatabaseRanges {
+pub(super) struct MmdbRanges {
     pub(super) countries: RangeList<Box<str>>,
     pub(super) systems: RangeList<AutonomousSystem>,
 }
@@ -55,7 +55,7 @@ struct AddressPrefixNode {
     length: u32,
 }
 
-impl<'a> Database<'a> {
+impl<'a> MmdbDatabase<'a> {
     /// Opens a database; `None` if the bytes are none.
     pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, NamesFault> {
         let tail = content.len().saturating_sub(MAX_METADATA);
@@ -94,10 +94,10 @@ impl<'a> Database<'a> {
     }
 
     /// The ranges of all addresses with a country or an autonomous system.
-    pub(super) fn read_ranges(&self) -> Result<DatabaseRanges, NamesFault> {
+    pub(super) fn read_ranges(&self) -> Result<MmdbRanges, NamesFault> {
         let mut walk = TreeWalk {
             database: self,
-            found: DatabaseRanges::default(),
+            found: MmdbRanges::default(),
             entries: HashMap::new(),
             // Each node once. A few more do no harm, and a loop ends there.
             visits_left: self.node_count + 128,
@@ -109,12 +109,16 @@ impl<'a> Database<'a> {
         let ipv4 = if self.is_v6 { self.ipv4_root(root) } else { root };
         if self.is_v6 {
             // Databases repeat the tree of IPv4 below prefixes such as 2002::/16.
-            walk.add_below(root, whole, Some(ipv4))?;
+            walk.add_ranges_below(root, whole, Some(ipv4))?;
         }
         // Addresses of IPv4 are mapped into IPv6 here (RFC 4291, section 2.5.5.2).
         let mut mapped = [0; 16];
         mapped[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
-        walk.add_below(ipv4, AddressPrefixNode { bits: u128::from_be_bytes(mapped), length: 96 }, None)?;
+        walk.add_ranges_below(
+            ipv4,
+            AddressPrefixNode { bits: u128::from_be_bytes(mapped), length: 96 },
+            None,
+        )?;
         Ok(walk.found)
     }
 
@@ -132,11 +136,11 @@ impl<'a> Database<'a> {
             return TreeRecordTarget::Nothing;
         };
         let number = match (self.node_bytes, side) {
-            (6, side) => big_endian(&bytes[side * 3..side * 3 + 3]),
+            (6, side) => parse_big_endian(&bytes[side * 3..side * 3 + 3]),
             // The middle byte has the highest four bits of both records.
-            (7, 0) => usize::from(bytes[3] >> 4) << 24 | big_endian(&bytes[..3]),
-            (7, _) => usize::from(bytes[3] & 0xf) << 24 | big_endian(&bytes[4..]),
-            (_, side) => big_endian(&bytes[side * 4..side * 4 + 4]),
+            (7, 0) => usize::from(bytes[3] >> 4) << 24 | parse_big_endian(&bytes[..3]),
+            (7, _) => usize::from(bytes[3] & 0xf) << 24 | parse_big_endian(&bytes[4..]),
+            (_, side) => parse_big_endian(&bytes[side * 4..side * 4 + 4]),
         };
         match number.checked_sub(self.node_count) {
             None => TreeRecordTarget::Node(number),
@@ -148,7 +152,7 @@ impl<'a> Database<'a> {
     }
 }
 
-fn big_endian(bytes: &[u8]) -> usize {
+fn parse_big_endian(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte))
 }
 
@@ -160,8 +164,8 @@ struct LeafEntries {
 }
 
 struct TreeWalk<'a> {
-    database: &'a Database<'a>,
-    found: DatabaseRanges,
+    database: &'a MmdbDatabase<'a>,
+    found: MmdbRanges,
     /// Decoded values by their position in the file: thousands of leaves share one value.
     entries: HashMap<usize, LeafEntries>,
     visits_left: usize,
@@ -170,7 +174,7 @@ struct TreeWalk<'a> {
 
 impl TreeWalk<'_> {
     /// Adds the ranges below a record, except the ranges below `except`.
-    fn add_below(
+    fn add_ranges_below(
         &mut self,
         record: TreeRecordTarget,
         place: AddressPrefixNode,
@@ -204,7 +208,7 @@ impl TreeWalk<'_> {
     fn add_leaf(&mut self, at: usize, place: AddressPrefixNode) -> Result<(), NamesFault> {
         let entries = match self.entries.get(&at) {
             Some(known) => *known,
-            None => self.read_entries(at)?,
+            None => self.read_leaf_entries(at)?,
         };
         // A shift by all 128 bits is none in Rust; a place of that length is one address.
         let last = place.bits | u128::MAX.checked_shr(place.length).unwrap_or(0);
@@ -217,7 +221,7 @@ impl TreeWalk<'_> {
         Ok(())
     }
 
-    fn read_entries(&mut self, at: usize) -> Result<LeafEntries, NamesFault> {
+    fn read_leaf_entries(&mut self, at: usize) -> Result<LeafEntries, NamesFault> {
         let parts = MAX_PARTS.min(self.parts_left);
         let mut reader = ValueReader::new(self.database.values, parts);
         let value = reader.read_value(at);
@@ -226,8 +230,8 @@ impl TreeWalk<'_> {
             NamesFault::new(format!("the MMDB database is damaged: value {at} cannot be read"))
         })?;
         let entries = LeafEntries {
-            country: country_of(&value).map(|code| self.found.countries.entry_of(code)),
-            system: system_of(&value).map(|system| self.found.systems.entry_of(system)),
+            country: country_of(&value).map(|code| self.found.countries.value_entry(code)),
+            system: system_of(&value).map(|system| self.found.systems.value_entry(system)),
         };
         self.entries.insert(at, entries);
         Ok(entries)

@@ -15,7 +15,7 @@ fn address(text: &str) -> [u8; 16] {
 fn names_from(contents: &[&[u8]]) -> FlowNames {
     let mut names = FlowNames::default();
     for content in contents {
-        names.add_content(content).unwrap();
+        names.add_file_content(content).unwrap();
     }
     names
 }
@@ -129,7 +129,7 @@ fn file_that_gives_no_names_is_refused_with_its_line() {
         (b"exporter,ifindex,name\n\"multi\nline\",3,a\n", "line 2: `multi\nline` is not the address"),
         (b"*,3,a\n*,x,b\n", "line 2: `x` is not the number of an interface"),
     ] {
-        let fault = FlowNames::default().add_content(content).unwrap_err().to_string();
+        let fault = FlowNames::default().add_file_content(content).unwrap_err().to_string();
         assert!(fault.contains(said), "{fault}");
     }
 }
@@ -172,11 +172,11 @@ proptest! {
             bytes.drain(..cut.min(bytes.len()));
         }
         // It must end; what it finds is the file's affair.
-        drop(FlowNames::default().add_content(&bytes));
+        drop(FlowNames::default().add_file_content(&bytes));
     }
 
     #[test]
     fn texts_of_any_lines_end_in_names_or_an_error(text in "([0-9a-z:./\\*\",\t\n#-]{0,40}\n){0,8}") {
-        drop(FlowNames::default().add_content(text.as_bytes()));
+        drop(FlowNames::default().add_file_content(text.as_bytes()));
     }
 }

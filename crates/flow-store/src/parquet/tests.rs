@@ -309,7 +309,11 @@ fn dead_disk_backlog_is_bounded_and_loss_counted() {
     // All within the wait for the second attempt.
     for _ in 0..40 {
         drop(sink.write_records(&records(100), SOURCE));
-        assert!(sink.writer.waiting_memory() <= 40_000, "{} bytes wait", sink.writer.waiting_memory());
+        assert!(
+            sink.writer.waiting_row_memory() <= 40_000,
+            "{} bytes wait",
+            sink.writer.waiting_row_memory()
+        );
     }
     assert_eq!(sink.kept_counts().failures, 1);
     let kept = sink.kept_counts();

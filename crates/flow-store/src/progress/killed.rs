@@ -37,13 +37,13 @@ impl KilledCollectorRecords {
         let mut found = Self::default();
         let includes: BTreeSet<u64> = left.iter().flat_map(|file| file.line.includes.clone()).collect();
         for file in left.iter().filter(|file| !includes.contains(&file.line.number)) {
-            found.add_amounts(&file.line.exporters);
+            found.add_exporter_amounts(&file.line.exporters);
         }
         // Several collectors may have used the directory at the same time. One of the files may count rows
         // from before the latest of these times, and they must not be counted twice.
         if let Some(at_ns) = left.iter().map(|file| file.at_ns).max() {
-            for (maker, more) in stored_since(directory, at_ns)? {
-                found.stored.entry(maker).or_default().add_stored(more.records, more.packets);
+            for (maker, more) in records_stored_since(directory, at_ns)? {
+                found.stored.entry(maker).or_default().add_stored_parts(more.records, more.packets);
             }
         }
         for UnlockedFile { path, line, .. } in left {
@@ -54,7 +54,7 @@ impl KilledCollectorRecords {
     }
 
     /// Adds the amounts that one collector stored. Two collectors may have received the same exporter.
-    fn add_amounts(&mut self, exporters: &[(RecordMaker, ExporterProgress)]) {
+    fn add_exporter_amounts(&mut self, exporters: &[(RecordMaker, ExporterProgress)]) {
         for (maker, more) in exporters {
             let has = self.stored.entry(*maker).or_default();
             has.numbers = match (has.numbers.take(), more.numbers.clone()) {
@@ -63,7 +63,7 @@ impl KilledCollectorRecords {
                 (Some(number), _) => Some(number.with_records(more.records)),
                 (None, number) => number.map(|number| number.with_records(has.records)),
             };
-            has.add_stored(more.records, more.packets);
+            has.add_stored_parts(more.records, more.packets);
             has.lacking_packets = has.lacking_packets.saturating_add(more.lacking_packets);
             has.sent_packets = has.sent_packets.max(more.sent_packets);
             has.is_of_group |= more.is_of_group;
@@ -71,7 +71,7 @@ impl KilledCollectorRecords {
     }
 
     /// Returns whether a collector was killed.
-    pub fn is_any(&self) -> bool {
+    pub fn has_killed_collector(&self) -> bool {
         !self.files.is_empty()
     }
 
@@ -87,7 +87,7 @@ impl KilledCollectorRecords {
 fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedFile>, Error> {
     let mut left = Vec::new();
     for path in progress_files(directory)? {
-        if let Some((line, at_ns)) = read_unless_locked(&path).map_err(Error::file("read", &path))? {
+        if let Some((line, at_ns)) = read_progress_unless_locked(&path).map_err(Error::file("read", &path))? {
             left.push(UnlockedFile { path, line, at_ns });
         }
     }
@@ -123,7 +123,7 @@ fn progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// The last whole line of a file that no process has locked, and when everything was stored.
-fn read_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
+fn read_progress_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     let file = File::open(path)?;
     // The collector of this file is running.
     if file.try_lock().is_err() {
@@ -142,7 +142,7 @@ fn read_note(file: &File) -> io::Result<(ProgressLine, u64)> {
 }
 
 /// Counts the records in files that are newer than `at_ns`.
-fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
+fn records_stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
     const WANTED_COLUMNS: [&str; 4] =
         ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
     let mut stored = StoredProgress::new();
@@ -162,7 +162,7 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
             let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
             let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();
             // Files may contain any number, even one that an exporter invented.
-            has.add_stored(1, packets.number_at(row).saturating_add(back.number_at(row)));
+            has.add_stored_parts(1, packets.number_at(row).saturating_add(back.number_at(row)));
         }
         ControlFlow::Continue(())
     })?;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::filter::FlowFilter;
-use crate::row_group::BlockHead;
+use crate::row_group::RowGroupBlockHead;
 use crate::sample::{SECOND, records};
 use crate::scan::{flow_files, scan_records};
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
@@ -59,9 +59,9 @@ fn first(groups: usize) -> Vec<u64> {
 fn block_ends(bytes: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = PARQUET_MAGIC.len();
-    while let Some(head) = bytes.get(at..at + BlockHead::ENCODED_BYTES) {
-        let head = BlockHead::from_bytes(head.try_into().unwrap());
-        at += BlockHead::ENCODED_BYTES + usize::try_from(head.pages + head.footer).unwrap();
+    while let Some(head) = bytes.get(at..at + RowGroupBlockHead::ENCODED_BYTES) {
+        let head = RowGroupBlockHead::from_bytes(head.try_into().unwrap());
+        at += RowGroupBlockHead::ENCODED_BYTES + usize::try_from(head.pages + head.footer).unwrap();
         ends.push(at);
     }
     assert_eq!(ends.last(), Some(&bytes.len()));
@@ -72,7 +72,7 @@ fn block_ends(bytes: &[u8]) -> Vec<usize> {
 fn places_to_cut(bytes: &[u8], ends: &[usize]) -> Vec<usize> {
     let mut places: Vec<_> = (0..40).collect();
     for &end in ends {
-        places.extend(end - 12..(end + BlockHead::ENCODED_BYTES + 2).min(bytes.len()));
+        places.extend(end - 12..(end + RowGroupBlockHead::ENCODED_BYTES + 2).min(bytes.len()));
     }
     let mut drawn: u64 = 20_261_123;
     for _ in 0..200 {
@@ -141,7 +141,7 @@ fn row_groups_between_damage_are_recovered() {
     let mut damaged = bytes.clone();
     // A page of zeros over the end of the first row group and the beginning of the second, and noise in the fourth's head.
     damaged[ends[0] - 2000..ends[0] + 2000].fill(0);
-    damaged[ends[2]..ends[2] + BlockHead::ENCODED_BYTES].fill(0xa5);
+    damaged[ends[2]..ends[2] + RowGroupBlockHead::ENCODED_BYTES].fill(0xa5);
     let directory = left_with(&damaged);
     let recovered = recover_files(directory.path()).unwrap();
     let two = usize::from(GROUP_ROWS);

@@ -4,7 +4,7 @@
 //! checksum and the end of its footer must be right.
 
 use crate::checksum::{continue_crc32c, crc32c};
-use crate::row_group::{BlockHead, FileFooter, PARQUET_MAGIC, pages_range};
+use crate::row_group::{FileFooter, PARQUET_MAGIC, RowGroupBlockHead, pages_range};
 use packetrig_units::clamp_to_usize;
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use std::fs::File;
@@ -42,7 +42,7 @@ impl UnfinishedFile {
                 unfinished.damaged_groups += 1;
                 at = next;
             } else {
-                unfinished.end_at(file, at, length)?;
+                unfinished.handle_file_end(file, at, length)?;
                 return Ok(unfinished);
             }
         }
@@ -62,7 +62,7 @@ impl UnfinishedFile {
     }
 
     /// Handles the end of the file: after `at` there is no readable block.
-    fn end_at(&mut self, file: &File, at: u64, length: u64) -> io::Result<()> {
+    fn handle_file_end(&mut self, file: &File, at: u64, length: u64) -> io::Result<()> {
         let rest = length.saturating_sub(at);
         if rest == 0 || ends_with_footer(file, at, length)? {
             return Ok(());
@@ -93,7 +93,7 @@ struct BlockOnDisk {
 /// The offsets of a block's parts.
 #[derive(Clone, Copy)]
 struct BlockOffsets {
-    head: BlockHead,
+    head: RowGroupBlockHead,
     pages_at: u64,
     footer_at: u64,
     end: u64,
@@ -101,9 +101,9 @@ struct BlockOffsets {
 
 impl BlockOffsets {
     /// The block at `at` with this head; `None` if no block can have these sizes.
-    fn from_head(head: BlockHead, at: u64) -> Option<Self> {
+    fn from_head(head: RowGroupBlockHead, at: u64) -> Option<Self> {
         // The head may be any bytes of the file, so the sums must not overflow.
-        let pages_at = at + BlockHead::ENCODED_BYTES as u64;
+        let pages_at = at + RowGroupBlockHead::ENCODED_BYTES as u64;
         let footer_at = pages_at.checked_add(head.pages)?;
         let end = footer_at.checked_add(head.footer)?;
         let is_possible = (FOOTER_END_BYTES as u64..=MAX_FOOTER).contains(&head.footer);
@@ -112,12 +112,12 @@ impl BlockOffsets {
 
     /// Reads the head at `at` of a file with `length` bytes.
     fn read_head(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
-        if at + BlockHead::ENCODED_BYTES as u64 > length {
+        if at + RowGroupBlockHead::ENCODED_BYTES as u64 > length {
             return Ok(None);
         }
-        let mut head = [0; BlockHead::ENCODED_BYTES];
+        let mut head = [0; RowGroupBlockHead::ENCODED_BYTES];
         file.read_exact_at(&mut head, at)?;
-        Ok(Self::from_head(BlockHead::from_bytes(head), at))
+        Ok(Self::from_head(RowGroupBlockHead::from_bytes(head), at))
     }
 
     /// The footer, if it is whole.
@@ -163,18 +163,18 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; READ_WINDOW_BYTES];
     // Blocks are not aligned, so each byte may be the beginning of one.
     let mut start = at + 1;
-    while start + BlockHead::ENCODED_BYTES as u64 <= length {
+    while start + RowGroupBlockHead::ENCODED_BYTES as u64 <= length {
         let wanted = window_bytes(start, length);
         file.read_exact_at(&mut window[..wanted], start)?;
-        for (offset, head) in (start..).zip(window[..wanted].windows(BlockHead::ENCODED_BYTES)) {
-            let head = BlockHead::from_bytes(std::array::from_fn(|byte| head[byte]));
+        for (offset, head) in (start..).zip(window[..wanted].windows(RowGroupBlockHead::ENCODED_BYTES)) {
+            let head = RowGroupBlockHead::from_bytes(std::array::from_fn(|byte| head[byte]));
             let fits = BlockOffsets::from_head(head, offset).is_some_and(|place| place.end <= length);
             if fits && BlockOnDisk::read_block(file, offset, length)?.is_some() {
                 return Ok(Some(offset));
             }
         }
         // Windows overlap by one byte less than a head, so that no head is missed between them.
-        start += (wanted - BlockHead::ENCODED_BYTES + 1) as u64;
+        start += (wanted - RowGroupBlockHead::ENCODED_BYTES + 1) as u64;
     }
     Ok(None)
 }
@@ -182,7 +182,7 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
 /// Returns whether the bytes from `at` are the beginning of a block, or only zeros: then the process was killed, or the power
 /// failed, while the block was written.
 fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
-    if at + BlockHead::ENCODED_BYTES as u64 > length {
+    if at + RowGroupBlockHead::ENCODED_BYTES as u64 > length {
         return Ok(true);
     }
     // Zeros come from reserved space, or from a file system that extended the file before it wrote the data.

@@ -86,7 +86,7 @@ impl ColumnsReader {
     }
 
     /// Adds the values of the next rows to a chunk.
-    fn read_into(&mut self, chunk: &mut RowChunk) -> ParquetResult<()> {
+    fn append_next_rows(&mut self, chunk: &mut RowChunk) -> ParquetResult<()> {
         let behind = std::mem::take(&mut self.behind);
         for (place, reader) in &mut self.columns {
             let cells = match reader {
@@ -137,14 +137,14 @@ impl GroupReader {
             self.left -= chunk.rows;
             // Places count all rows of the group, also those that are not selected.
             self.next.row += chunk.rows;
-            self.of_filter.read_into(&mut chunk)?;
+            self.of_filter.append_next_rows(&mut chunk)?;
             let rows = selection.select_rows(&chunk);
             if rows.is_empty() {
                 // The other columns skip these rows only when they are read again: whole pages need not be decoded.
                 self.others.behind += chunk.rows;
                 continue;
             }
-            self.others.read_into(&mut chunk)?;
+            self.others.append_next_rows(&mut chunk)?;
             return Ok(Some((chunk, rows)));
         }
         Ok(None)

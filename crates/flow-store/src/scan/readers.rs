@@ -2,7 +2,7 @@
 
 use super::groups::{GroupPlaces, GroupReader, find_columns};
 use super::selection::RowSelection;
-use super::{RowChunk, RowPlace, ScanTerms, open_if_exists};
+use super::{RowChunk, RowPlace, ScanTerms, open_file_if_exists};
 use crate::Error;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use std::path::{Path, PathBuf};
@@ -37,27 +37,27 @@ impl<'a> ScanRequest<'a> {
         (0..of).map(move |number| ScanShare { number, of })
     }
 
-    fn demand_wanted(&self) -> Result<(), Error> {
+    fn check_not_given_up(&self) -> Result<(), Error> {
         if (self.terms.is_given_up)() { Err(Error::GivenUp) } else { Ok(()) }
     }
 }
 
 /// Takes the rows that a reader has read.
 pub(super) trait PortionSink {
-    fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd>;
+    fn accept_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ScanReadEnd>;
 
     /// Ends a portion: a file, or a row group if there is only one file.
-    fn end_portion(&mut self) -> Result<(), ReadEnd>;
+    fn end_portion(&mut self) -> Result<(), ScanReadEnd>;
 }
 
 /// Reason why a reader stops before the end.
-pub(super) enum ReadEnd {
+pub(super) enum ScanReadEnd {
     Failed(Error),
     /// Nobody wants the rows any more.
     Unwanted,
 }
 
-impl From<Error> for ReadEnd {
+impl From<Error> for ScanReadEnd {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -74,7 +74,7 @@ impl ScanShare {
         &self,
         request: &ScanRequest<'_>,
         sink: &mut impl PortionSink,
-    ) -> Result<(), ReadEnd> {
+    ) -> Result<(), ScanReadEnd> {
         // All readers count the portions alike, so they need no coordination.
         let mut portions = 0;
         for (file, path) in request.files.iter().enumerate() {
@@ -103,12 +103,12 @@ impl ScanShare {
         request: &ScanRequest<'_>,
         mut portions: Option<&mut usize>,
         sink: &mut impl PortionSink,
-    ) -> Result<(), ReadEnd> {
+    ) -> Result<(), ScanReadEnd> {
         if !request.selection.may_have_file(number) {
             return Ok(());
         }
         // A file that was removed since the list was made is no error: collectors remove old files at any time.
-        let Some(file) = open_if_exists(path)? else { return Ok(()) };
+        let Some(file) = open_file_if_exists(path)? else { return Ok(()) };
         let places = GroupPlaces {
             selection: request.selection,
             of_filter: find_columns(path, &file, &request.of_filter)?,
@@ -118,7 +118,7 @@ impl ScanShare {
             if portions.as_deref_mut().is_some_and(|portions| !self.claims_portion(portions)) {
                 continue;
             }
-            request.demand_wanted()?;
+            request.check_not_given_up()?;
             let group = file.get_row_group(index).map_err(Error::damaged_file(path))?;
             let first = RowPlace { file: number, group: index, row: 0 };
             if request.selection.may_have_group(group.metadata(), first) {
@@ -140,11 +140,11 @@ fn read_group(
     places: &GroupPlaces<'_>,
     request: &ScanRequest<'_>,
     sink: &mut impl PortionSink,
-) -> Result<(), ReadEnd> {
+) -> Result<(), ScanReadEnd> {
     let mut reader = GroupReader::open_group(group, first, places).map_err(Error::damaged_file(path))?;
     while let Some((chunk, rows)) = reader.next_chunk(places.selection).map_err(Error::damaged_file(path))? {
-        request.demand_wanted()?;
-        sink.take_rows(chunk, rows)?;
+        request.check_not_given_up()?;
+        sink.accept_rows(chunk, rows)?;
     }
     Ok(())
 }

@@ -22,21 +22,21 @@ impl RowSelection<'_> {
     pub(super) fn may_have_file(self, file: usize) -> bool {
         let first = RowPlace { file, group: 0, row: 0 };
         let next = RowPlace { file: file + 1, ..first };
-        self.may_have(first, next)
+        self.may_have_rows(first, next)
     }
 
     /// Returns whether the row group whose first row is at `first` may have selected rows.
     pub(super) fn may_have_group(self, metadata: &RowGroupMetaData, first: RowPlace) -> bool {
         match self {
-            Self::Filter(filter) => filter.may_keep(metadata),
-            Self::Rows(_) => self.may_have(first, RowPlace { group: first.group + 1, ..first }),
+            Self::Filter(filter) => filter.may_select_rows_of(metadata),
+            Self::Rows(_) => self.may_have_rows(first, RowPlace { group: first.group + 1, ..first }),
         }
     }
 
-    fn may_have(self, first: RowPlace, next: RowPlace) -> bool {
+    fn may_have_rows(self, first: RowPlace, next: RowPlace) -> bool {
         match self {
             Self::Filter(_) => true,
-            Self::Rows(rows) => !places_between(rows, first, next).is_empty(),
+            Self::Rows(rows) => !row_places_between(rows, first, next).is_empty(),
         }
     }
 
@@ -45,7 +45,7 @@ impl RowSelection<'_> {
         match self {
             Self::Filter(filter) => filter.select_rows(chunk),
             Self::Rows(rows) => {
-                let rows = places_between(rows, chunk.row_place(0), chunk.row_place(chunk.rows));
+                let rows = row_places_between(rows, chunk.row_place(0), chunk.row_place(chunk.rows));
                 rows.iter().map(|place| place.row - chunk.first.row).collect()
             }
         }
@@ -53,7 +53,7 @@ impl RowSelection<'_> {
 }
 
 /// The places from `first` to before `next`. Binary search, since places are in order.
-fn places_between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
+fn row_places_between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
     let start = rows.partition_point(|place| *place < first);
     let end = rows.partition_point(|place| *place < next);
     rows.get(start..end).unwrap_or_default()

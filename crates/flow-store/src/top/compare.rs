@@ -89,13 +89,13 @@ impl TopOrder {
 
 impl CompareAnswer {
     /// The rate of a group on a side: bits, packets or flows in a second.
-    pub fn rate_of(&self, side: usize, sum: GroupTotals, order: TopOrder) -> f64 {
+    pub fn group_rate(&self, side: usize, sum: GroupTotals, order: TopOrder) -> f64 {
         order.amount_of(sum) as f64 * NANOS_PER_SECOND / self.lengths_ns[side].max(1) as f64
     }
 
     /// How much a group's rate has changed.
     pub fn rate_change(&self, sums: [GroupTotals; 2], order: TopOrder) -> f64 {
-        self.rate_of(1, sums[1], order) - self.rate_of(0, sums[0], order)
+        self.group_rate(1, sums[1], order) - self.group_rate(0, sums[0], order)
     }
 
     fn kind_of(&self, sums: [GroupTotals; 2], order: TopOrder) -> Option<ChangeKind> {
@@ -117,10 +117,10 @@ pub fn compare_groups(
     sides: [&ComparedSide<'_>; 2],
     question: &CompareQuestion,
 ) -> Result<CompareAnswer, Error> {
-    compare_within(sides, question, MAX_CANDIDATES, MAX_GROUPS)
+    compare_groups_within_bound(sides, question, MAX_CANDIDATES, MAX_GROUPS)
 }
 
-pub(super) fn compare_within(
+pub(super) fn compare_groups_within_bound(
     sides: [&ComparedSide<'_>; 2],
     question: &CompareQuestion,
     candidates: usize,
@@ -157,14 +157,14 @@ fn is_complete(side: &CountedGroups) -> bool {
 fn uncompared_rate(answer: &CompareAnswer, counted: &[CountedGroups; 2], order: TopOrder) -> Option<f64> {
     let rates = [0, 1].into_iter().filter(|&side| !is_complete(&counted[side])).map(|side| {
         let least = counted[side].largest.last().map_or_else(GroupTotals::default, |(_, has)| has.sum);
-        answer.rate_of(side, least, order)
+        answer.group_rate(side, least, order)
     });
     rates.max_by(f64::total_cmp)
 }
 
-type SideSums = BTreeMap<Box<[u8]>, [GroupTotals; 2]>;
+type GroupSumsBySide = BTreeMap<Box<[u8]>, [GroupTotals; 2]>;
 /// The same; `None` where a side has not counted the group yet.
-type KnownSums = BTreeMap<Box<[u8]>, [Option<GroupTotals>; 2]>;
+type KnownGroupSumsBySide = BTreeMap<Box<[u8]>, [Option<GroupTotals>; 2]>;
 
 /// The sums of all candidates on both sides.
 fn join_sides(
@@ -173,9 +173,9 @@ fn join_sides(
     question: &CompareQuestion,
     counted: [CountedGroups; 2],
     answer: &mut CompareAnswer,
-) -> Result<SideSums, Error> {
+) -> Result<GroupSumsBySide, Error> {
     let are_complete = counted.each_ref().map(is_complete);
-    let mut sums = KnownSums::new();
+    let mut sums = KnownGroupSumsBySide::new();
     for (side, counted) in counted.into_iter().enumerate() {
         for (key, has) in counted.largest {
             sums.entry(key).or_default()[side] = Some(has.sum);
@@ -201,7 +201,7 @@ fn join_sides(
 
 impl CompareAnswer {
     /// Counts the kinds of changes, and keeps the largest ones.
-    fn rank_changes(&mut self, question: &CompareQuestion, sums: SideSums) {
+    fn rank_changes(&mut self, question: &CompareQuestion, sums: GroupSumsBySide) {
         let order = question.order;
         let mut changed = Vec::new();
         for (key, sums) in sums {

@@ -87,21 +87,21 @@ impl ScanCounter<'_> {
         // A range of a single hash cannot be halved: then slightly more groups than the bound are kept.
         while self.table.len() > self.bound && self.range.first < self.range.last {
             self.begin_sketch();
-            self.narrow_range(self.range.lower_half());
+            self.narrow_hash_range(self.range.lower_half());
         }
     }
 
     /// Begins the bounds of all groups with the sums so far, if the question has any.
     fn begin_sketch(&mut self) {
         let order = self.question.order;
-        if self.is_first_scan && self.sketch.is_none() && order.is_sum() {
+        if self.is_first_scan && self.sketch.is_none() && order.is_sum_order() {
             let mut sketch = GroupSketch::new();
             self.table.groups().for_each(|(hash, _, has)| sketch.add_amount(hash, has.order_value(order)));
             self.sketch = Some(sketch);
         }
     }
 
-    fn narrow_range(&mut self, range: HashRange) {
+    fn narrow_hash_range(&mut self, range: HashRange) {
         self.range = range;
         // A later scan counts the removed groups from the start, so no partial sum is kept.
         self.table.retain_groups(|hash| range.contains(hash));
@@ -119,7 +119,7 @@ impl ScanCounter<'_> {
         }
         // Both counters have every record of their threads for the groups in both ranges.
         let range = if other.range.last < self.range.last { other.range } else { self.range };
-        self.narrow_range(range);
+        self.narrow_hash_range(range);
         for (hash, key, has) in other.table.groups().filter(|(hash, ..)| range.contains(*hash)) {
             self.table.add_to_group(hash, key, has);
         }
@@ -196,7 +196,7 @@ impl<'a> GroupCounter<'a> {
         // Every scan sees all records, so a different total means that files have changed in between.
         self.counted.has_changed |= scan.scanned != self.counted.total;
         self.counted.groups += scan.table.len() as u64;
-        self.keep_largest(&scan.table);
+        self.retain_largest_groups(&scan.table);
         self.sketch = self.sketch.take().or_else(|| scan.sketch.map(Arc::new));
         if scan.range.last == u64::MAX {
             return true;
@@ -222,7 +222,7 @@ impl<'a> GroupCounter<'a> {
     }
 
     /// Keeps the groups that may be shown.
-    fn keep_largest(&mut self, table: &GroupTable) {
+    fn retain_largest_groups(&mut self, table: &GroupTable) {
         let TopQuestion { order, most, least_packets, least_bytes, .. } = *self.question;
         let earlier = std::mem::take(&mut self.counted.largest);
         let mut ranked: Vec<_> = earlier.iter().map(|(key, has)| (&key[..], *has)).collect();

@@ -32,7 +32,7 @@ pub(super) struct TimeSteps {
 
 impl TimeSteps {
     /// The step of a time, if the time belongs to one of the steps.
-    fn step_of(self, at_ns: u64) -> Option<usize> {
+    fn step_of_time(self, at_ns: u64) -> Option<usize> {
         let step = at_ns.checked_sub(self.first_ns)? / self.length_ns;
         usize::try_from(step).ok().filter(|step| *step < self.count)
     }
@@ -48,7 +48,7 @@ pub(super) struct ListedSums<T> {
 /// The sum of each listed group over the records that a filter selects.
 pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<ListedSums<GroupSum>, Error> {
     let none = vec![GroupSum::default(); groups.keys.len()];
-    let ListedSums { sums: counted, scanned } = count_listed(groups, &none, |sums, place, has| {
+    let ListedSums { sums: counted, scanned } = sum_listed_groups(groups, &none, |sums, place, has| {
         sums[place].add_sum(has);
     })?;
     let sums = counted.into_iter().fold(none, |mut all, more| {
@@ -64,9 +64,9 @@ pub(super) fn series_of_groups(
     steps: TimeSteps,
 ) -> Result<ListedSums<Vec<GroupTotals>>, Error> {
     let none = vec![vec![GroupTotals::default(); steps.count]; groups.keys.len()];
-    let ListedSums { sums: counted, scanned } = count_listed(groups, &none, |series, place, has| {
+    let ListedSums { sums: counted, scanned } = sum_listed_groups(groups, &none, |series, place, has| {
         // `first_ns` of a single record is the start of its flow.
-        if let Some(step) = steps.step_of(has.first_ns) {
+        if let Some(step) = steps.step_of_time(has.first_ns) {
             series[place][step].add_totals(has.sum);
         }
     })?;
@@ -79,7 +79,7 @@ pub(super) fn series_of_groups(
     Ok(ListedSums { sums, scanned })
 }
 
-fn count_listed<C: Clone + Send + Sync>(
+fn sum_listed_groups<C: Clone + Send + Sync>(
     groups: &ListedGroups<'_>,
     empty: &C,
     add: impl Fn(&mut C, usize, GroupSum) + Sync,

@@ -1,7 +1,7 @@
 //! How the largest groups change over time.
 
 use super::listed::{ListedGroups, ListedSums, TimeSteps, series_of_groups};
-use super::{GroupTotals, MAX_GROUPS, TopAnswer, TopQuestion, count_groups, to_answer};
+use super::{GroupTotals, MAX_GROUPS, TopAnswer, TopQuestion, build_top_answer, count_groups};
 use crate::Error;
 use crate::filter::FlowFilter;
 use crate::scan::ScanTerms;
@@ -49,7 +49,7 @@ pub fn top_series(
     }
     let terms = ScanTerms::default();
     let mut counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
-    let steps = steps_of(counted.total.first_ns, counted.total.last_ns, step)?;
+    let steps = time_steps_between(counted.total.first_ns, counted.total.last_ns, step)?;
     let keys: Vec<_> = counted.largest.iter().map(|(key, _)| key.clone()).collect();
     let listed = ListedGroups { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
     let ListedSums { sums: mut series, scanned } = series_of_groups(&listed, steps)?;
@@ -62,11 +62,11 @@ pub fn top_series(
         sums.truncate(used);
     }
     let TimeSteps { first_ns, length_ns, .. } = steps;
-    Ok(TopSeries { top: to_answer(question, counted), first_ns, step_ns: length_ns, series })
+    Ok(TopSeries { top: build_top_answer(question, counted), first_ns, step_ns: length_ns, series })
 }
 
 /// The steps from the first to the last packet.
-fn steps_of(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSeriesReason> {
+fn time_steps_between(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSeriesReason> {
     // A length of zero would be a division by zero.
     let length_ns = step.as_u64().max(1);
     let first_ns = first_ns - first_ns % length_ns;

@@ -40,7 +40,7 @@ impl ExporterNetwork {
         differs.checked_shr(rest).unwrap_or(0) == 0
     }
 
-    fn is_host(&self) -> bool {
+    fn is_single_host(&self) -> bool {
         self.prefix == address_bits(self.address)
     }
 }
@@ -66,7 +66,11 @@ fn parse_network(text: &str) -> Option<ExporterNetwork> {
 
 impl fmt::Display for ExporterNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_host() { self.address.fmt(f) } else { write!(f, "{}/{}", self.address, self.prefix) }
+        if self.is_single_host() {
+            self.address.fmt(f)
+        } else {
+            write!(f, "{}/{}", self.address, self.prefix)
+        }
     }
 }
 
@@ -75,7 +79,7 @@ impl FromIterator<ExporterNetwork> for ExporterList {
         let mut list = Self::default();
         for network in all {
             // Hosts go into a set, so that a long list is searched fast; networks must be tried one by one.
-            if network.is_host() {
+            if network.is_single_host() {
                 list.hosts.insert(network.address);
             } else {
                 list.networks.push(network);

@@ -19,7 +19,7 @@ use super::counts::SessionCounts;
 use super::exporter::{
     ExporterIdentity, MessageHead, MessageSource, MessageTransport, SequenceNumbers, read_head,
 };
-use super::memory::{block_bytes, map_bytes};
+use super::memory::{block_bytes, map_memory_bytes};
 use super::options::ReportedLosses;
 use super::received::{ReceivedMessage, SessionOptions};
 use super::session::ExportSession;
@@ -77,10 +77,11 @@ impl CollectorOptions {
 
     /// Memory that sessions may hold: the whole memory less the table and the ended exporters.
     fn session_memory_limit(&self) -> usize {
-        self.memory.saturating_sub(self.exporter_limit() * entry_memory() + self.ended_memory_limit())
+        self.memory
+            .saturating_sub(self.exporter_limit() * entry_memory() + self.ended_exporter_memory_limit())
     }
 
-    const fn ended_memory_limit(&self) -> usize {
+    const fn ended_exporter_memory_limit(&self) -> usize {
         self.memory / 8
     }
 
@@ -170,7 +171,7 @@ impl FlowCollector {
             self.refused.address_full += 1;
             return Ok(());
         }
-        self.table.touch_exporter(&exporter, now_ns);
+        self.table.record_exporter_message(&exporter, now_ns);
         let Some(known) = self.table.get_mut(&exporter) else { return Ok(()) };
         let read = known.session.decode_message(message, now_ns, &mut |received| out(&exporter, received));
         let is_known_for = now_ns.saturating_sub(known.first_ns);
@@ -185,7 +186,7 @@ impl FlowCollector {
             self.establish_exporter(&exporter, now_ns);
         }
         // Bounded after a malformed message as well: its templates and sets up to the fault were kept.
-        self.bound_memory(&exporter);
+        self.limit_exporter_memory(&exporter);
         read
     }
 
@@ -196,8 +197,9 @@ impl FlowCollector {
         while !is_file
             && self.table.address_use(address).exporters >= self.options.exporters_per_address.max(1)
         {
-            let on_trial = self.table.silent_longest_at(address, ExporterStanding::OnTrial).copied();
-            let silent = self.table.silent_longest_at(address, ExporterStanding::Established).copied();
+            let on_trial = self.table.longest_silent_exporter_at(address, ExporterStanding::OnTrial).copied();
+            let silent =
+                self.table.longest_silent_exporter_at(address, ExporterStanding::Established).copied();
             let silent = silent.filter(|silent| self.is_silent(silent, now_ns));
             // An exporter on trial is forgotten first. An established one keeps its place until it has been silent for long.
             if let Some(oldest) = on_trial {
@@ -217,7 +219,7 @@ impl FlowCollector {
         // Established exporters never take the places of the trial, and the newcomer has the latest turn. So
         // the exporter that is forgotten here is not the newcomer.
         while self.table.len() > self.options.exporter_limit()
-            && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
+            && let Some(oldest) = self.table.longest_silent_exporter(ExporterStanding::OnTrial).copied()
         {
             self.forgotten.on_trial += 1;
             self.forget_exporter(&oldest);
@@ -242,7 +244,7 @@ impl FlowCollector {
     fn establish_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let most = self.options.exporter_limit() - self.options.trial_limit();
         if self.table.count_exporters_by_standing(ExporterStanding::Established) >= most {
-            let silent = self.table.silent_longest(ExporterStanding::Established).copied();
+            let silent = self.table.longest_silent_exporter(ExporterStanding::Established).copied();
             let Some(silent) = silent.filter(|silent| self.is_silent(silent, now_ns)) else { return };
             self.forgotten.silent += 1;
             self.forget_exporter(&silent);
@@ -251,40 +253,41 @@ impl FlowCollector {
     }
 
     /// Frees memory until the bounds in the module documentation hold again, after a message of `exporter`.
-    fn bound_memory(&mut self, exporter: &ExporterIdentity) {
+    fn limit_exporter_memory(&mut self, exporter: &ExporterIdentity) {
         // The bounds are applied from the narrow one to the whole: an address that exceeds its share pays for
         // it before any other address does.
-        self.table.account_memory(exporter);
+        self.table.update_exporter_memory(exporter);
         let MessageSource { address, transport, .. } = exporter.source;
         let share =
             if transport == MessageTransport::File { usize::MAX } else { self.options.address_memory() };
         while self.table.address_use(address).memory > share
-            && self.give_up_at(address, self.table.address_use(address).memory - share)
+            && self.free_memory_of_address(address, self.table.address_use(address).memory - share)
         {}
         let most = self.options.session_memory_limit();
         // Half of the memory is out of reach of exporters on trial, because anybody can forge such exporters.
-        while self.table.held_memory_by(ExporterStanding::OnTrial) > most / 2
-            && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
+        while self.table.exporter_memory_by_standing(ExporterStanding::OnTrial) > most / 2
+            && let Some(oldest) = self.table.longest_silent_exporter(ExporterStanding::OnTrial).copied()
         {
             self.forgotten.for_memory += 1;
             self.forget_exporter(&oldest);
         }
-        while self.table.held_memory() > most
+        while self.table.held_exporter_memory() > most
             && let Some(largest) = self.table.largest_address()
-            && self.give_up_at(largest, self.table.held_memory() - most)
+            && self.free_memory_of_address(largest, self.table.held_exporter_memory() - most)
         {}
     }
 
     /// Frees `excess` bytes of the largest exporter of an address, or as many as possible; forgets that
     /// exporter if it can free nothing. Returns whether there was one.
-    fn give_up_at(&mut self, address: IpAddr, excess: usize) -> bool {
+    fn free_memory_of_address(&mut self, address: IpAddr, excess: usize) -> bool {
         let Some(largest) = self.table.largest_exporter_at(address) else { return false };
         let Some(known) = self.table.get_mut(&largest) else { return false };
         let before = known.session.memory_bytes();
-        known.session.shrink_to(before.saturating_sub(excess));
-        // A session that frees nothing holds only its fixed state. It must be forgotten, or `bound_memory` would loop for ever.
+        known.session.free_memory_down_to(before.saturating_sub(excess));
+        // A session that frees nothing holds only its fixed state. It must be forgotten, or
+        // `limit_exporter_memory` would loop for ever.
         if known.session.memory_bytes() < before {
-            self.table.account_memory(&largest);
+            self.table.update_exporter_memory(&largest);
         } else {
             self.forgotten.for_memory += 1;
             self.forget_exporter(&largest);
@@ -294,12 +297,12 @@ impl FlowCollector {
 
     /// Memory that senders make the collector hold now, as it costs the allocator.
     pub fn memory_bytes(&self) -> usize {
-        self.table.held_memory() + self.table.len() * entry_memory() + self.ended_memory()
+        self.table.held_exporter_memory() + self.table.len() * entry_memory() + self.ended_exporter_memory()
     }
 
-    fn ended_memory(&self) -> usize {
+    fn ended_exporter_memory(&self) -> usize {
         // Live views hold these names too, and copy them once more for each reader.
-        3 * (map_bytes::<ExporterIdentity, EndedExporter>(self.ended.len()) + self.ended_names)
+        3 * (map_memory_bytes::<ExporterIdentity, EndedExporter>(self.ended.len()) + self.ended_names)
     }
 
     fn forget_exporter(&mut self, exporter: &ExporterIdentity) {
@@ -309,7 +312,7 @@ impl FlowCollector {
         // Senders choose their ports: with them, one address could fill the list by coming again and again.
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
-        if !is_listed && !self.is_worth_a_line(&known) {
+        if !is_listed && !self.has_live_line(&known) {
             // The counts of the exporter stay in the total even if its name is removed.
             self.gone.add_counts(known.session.counts());
             return;
@@ -323,19 +326,21 @@ impl FlowCollector {
                 // The ledger covers the packets of former sessions.
                 ended.counts.newer_packets = known.session.counts().newer_packets;
             }
-            ended.reported.get_or_insert_default().update_from(reported);
+            ended.reported.get_or_insert_default().update_from_later(reported);
         }
     }
 
     /// Returns whether an exporter gets a line of its own in live views. An exporter that delivered nothing over UDP may never
     /// have existed. The number of lines is limited, because senders could otherwise create any number of them.
-    fn is_worth_a_line(&self, known: &KnownExporter) -> bool {
+    fn has_live_line(&self, known: &KnownExporter) -> bool {
         let is_known =
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());
-        // Nodes of the map may be less than half full, and everything counts three times, see `ended_memory`.
+        // Nodes of the map may be less than half full, and everything counts three times, see `ended_exporter_memory`.
         let one = size_of::<EndedExporter>() * 8 + 3 * names_memory(known.session.counts());
         let has_room = self.ended.len() < self.options.exporter_limit();
-        is_known && has_room && self.ended_memory() + one < self.options.ended_memory_limit()
+        is_known
+            && has_room
+            && self.ended_exporter_memory() + one < self.options.ended_exporter_memory_limit()
     }
 
     /// A connection or file has ended: another from there is another session.
@@ -353,7 +358,7 @@ impl FlowCollector {
             if let Some(known) = self.table.get_mut(&exporter)
                 && known.session.expire_old(now_ns)
             {
-                self.table.account_memory(&exporter);
+                self.table.update_exporter_memory(&exporter);
             }
         }
     }
@@ -410,5 +415,5 @@ fn has_delivered(counts: &SessionCounts) -> bool {
 
 fn names_memory(counts: &SessionCounts) -> usize {
     let blocks: usize = counts.skipped.iter().map(|name| block_bytes(name.len())).sum();
-    blocks + map_bytes::<String, ()>(counts.skipped.len())
+    blocks + map_memory_bytes::<String, ()>(counts.skipped.len())
 }

@@ -43,7 +43,7 @@ struct FlowTimes {
 }
 
 impl FlowTimes {
-    const fn write_to(self, half: &mut FlowHalf) {
+    const fn write_times_to(self, half: &mut FlowHalf) {
         half.first_ns = self.first_ns;
         half.last_ns = self.last_ns;
     }
@@ -51,14 +51,14 @@ impl FlowTimes {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct DraftTimes {
-    start: StatedTime,
-    end: StatedTime,
+    start: StatedFlowTime,
+    end: StatedFlowTime,
     duration_ns: Option<u64>,
 }
 
 /// One time, in the finest notation that was sent.
 #[derive(Clone, Copy, Debug, Default)]
-struct StatedTime {
+struct StatedFlowTime {
     finest: Option<(TimeNotation, u64)>,
     /// Uptime notation. It is kept apart because it can be read only once the exporter's start time is known.
     uptime: Option<u64>,
@@ -235,7 +235,7 @@ impl RecordDraft {
         let times = stated.unwrap_or(FlowTimes { first_ns: moment.sent_ns, last_ns: moment.sent_ns });
         let record = &mut self.record;
         record.history = self.history;
-        times.write_to(&mut record.forward);
+        times.write_times_to(&mut record.forward);
         // NetFlow has type and code as the destination port.
         if record.icmp == 0 && is_icmp(record.key.protocol) {
             record.icmp = record.key.destination_port;
@@ -244,17 +244,19 @@ impl RecordDraft {
         if is_biflow {
             // A direction without packets has no times here, whatever the exporter put into its template.
             if record.forward.packets == 0 && record.forward.bytes == 0 {
-                FlowTimes { first_ns: 0, last_ns: 0 }.write_to(&mut record.forward);
+                FlowTimes { first_ns: 0, last_ns: 0 }.write_times_to(&mut record.forward);
             }
-            back.resolve_times(moment).unwrap_or(times).write_to(&mut record.reverse);
+            back.resolve_times(moment).unwrap_or(times).write_times_to(&mut record.reverse);
         } else {
             record.reverse = FlowHalf::default();
         }
         if self.foreign != ForeignFields::default() {
             record.foreign = Some(Arc::new(self.foreign));
         }
-        record.sampling =
-            self.sampling.stated_interval().unwrap_or_else(|| about.sampling_interval(self.sampling.sampler));
+        record.sampling = self
+            .sampling
+            .stated_sampling_interval()
+            .unwrap_or_else(|| about.sampling_interval(self.sampling.sampler));
         FinishedRecord { record: self.record, is_timed: stated.is_some() }
     }
 }
@@ -270,7 +272,7 @@ const fn replace_bits(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
 }
 
-impl StatedTime {
+impl StatedFlowTime {
     fn set_time(&mut self, clock: TimeNotation, raw: u64) {
         if clock == TimeNotation::Uptime {
             self.uptime = Some(raw);
@@ -279,7 +281,7 @@ impl StatedTime {
         }
     }
 
-    fn resolve_ns(&self, moment: &MessageTime) -> Option<u64> {
+    fn resolve_time_ns(&self, moment: &MessageTime) -> Option<u64> {
         let finest = self.finest.and_then(|(clock, raw)| moment.decode_time(clock, raw));
         let uptime = self.uptime.and_then(|raw| moment.decode_time(TimeNotation::Uptime, raw));
         // An uptime has milliseconds, but NetFlow 9 relates it to the clock by whole seconds. So it is better than seconds and
@@ -293,8 +295,8 @@ impl DraftTimes {
     /// The times. A missing time is computed from the duration, or is equal to the other time.
     fn resolve_times(&self, moment: &MessageTime) -> Option<FlowTimes> {
         let duration = self.duration_ns.unwrap_or(0);
-        let start = self.start.resolve_ns(moment);
-        let end = self.end.resolve_ns(moment);
+        let start = self.start.resolve_time_ns(moment);
+        let end = self.end.resolve_time_ns(moment);
         // Without start and end, a duration alone gives no times.
         Some(FlowTimes {
             first_ns: start.or_else(|| Some(end?.saturating_sub(duration)))?,

@@ -45,7 +45,7 @@ pub(super) fn decode_message(
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
     // All sets are measured before any is used: of a truncated message, no set is used.
-    let has_data = check_sets(reader)?;
+    let has_data = check_message_sets(reader)?;
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
     let claim = MessageClaim {
         number: header.number,
@@ -62,9 +62,9 @@ pub(super) fn decode_message(
 }
 
 /// Checks that every set lies within the message. Returns whether one holds data.
-fn check_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
+fn check_message_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
     let mut has_data = false;
-    while reader.bytes_left() > 0 {
+    while reader.unread_byte_count() > 0 {
         has_data |= next_set(&mut reader)?.id >= FIRST_DATA_SET_ID;
     }
     Ok(has_data)
@@ -77,7 +77,7 @@ pub(super) struct ReceivedSet<'a> {
 }
 
 pub(super) fn next_set<'a>(reader: &mut ByteReader<'a>) -> Result<ReceivedSet<'a>, MalformedMessage> {
-    let left = reader.bytes_left();
+    let left = reader.unread_byte_count();
     let short = MalformedMessage::Set { id: 0, said: 0, left };
     let id = reader.read_u16().ok_or(short)?;
     let said = usize::from(reader.read_u16().ok_or(short)?);
@@ -93,14 +93,14 @@ fn decode_sets(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
-    while reader.bytes_left() > 0 {
+    while reader.unread_byte_count() > 0 {
         let ReceivedSet { id, content } = next_set(&mut reader)?;
         // An unreadable set does not stop the other sets: each has its own length.
         let done = match id {
             TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => {
                 decode_templates(session, id == OPTIONS_TEMPLATE_SET_ID, content, message, out)
             }
-            id if id >= FIRST_DATA_SET_ID => session.take_data_set(id, content, message, out),
+            id if id >= FIRST_DATA_SET_ID => session.process_data_set(id, content, message, out),
             // Reserved by the RFC; a later version may have a use for them.
             _ => Ok(()),
         };
@@ -118,7 +118,7 @@ fn decode_templates(
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
     // Fewer bytes are padding, and so are zeros.
-    while reader.bytes_left() >= 4
+    while reader.unread_byte_count() >= 4
         && let Some(id) = reader.read_u16()
         && let Some(count) = reader.read_u16()
     {
@@ -151,7 +151,7 @@ fn decode_templates(
 }
 
 fn withdraw_templates(session: &mut ExportSession, id: u16, options: bool) {
-    if !session.may_withdraw() {
+    if !session.may_withdraw_templates() {
         return;
     }
     match id {
@@ -164,7 +164,7 @@ fn withdraw_templates(session: &mut ExportSession, id: u16, options: bool) {
 fn read_fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<FieldSpecifier>> {
     // A sender may announce 65 535 fields in a set of a few bytes. Each field takes four bytes at least, so no more memory
     // is reserved than the set can fill.
-    let mut fields = Vec::with_capacity(usize::from(count).min(reader.bytes_left() / 4));
+    let mut fields = Vec::with_capacity(usize::from(count).min(reader.unread_byte_count() / 4));
     for _ in 0..count {
         let id = reader.read_u16()?;
         let length = reader.read_u16()?;

@@ -2,7 +2,7 @@
 //! types of NetFlow v9.
 
 use super::template::FieldName;
-use crate::account::{ENTERPRISE_NUMBER, account_by_id};
+use crate::account::{ENTERPRISE_NUMBER, ledger_value_by_id};
 use crate::export::section::{REVERSE_ENTERPRISE, own};
 use crate::foreign::reverse_name;
 use crate::iana;
@@ -299,7 +299,7 @@ fn enterprise_field_meaning(id: u16) -> Option<FieldMeaning> {
         own::THIRD_TTL => FieldMeaning::MplsTtl(2),
         own::HISTORY_ELEMENT => FieldMeaning::Track,
         id if own::GROUP_ELEMENT_RANGE.contains(&id) => FieldMeaning::History(id),
-        id if account_by_id(id).is_some() => FieldMeaning::Account(id),
+        id if ledger_value_by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,
     })
 }

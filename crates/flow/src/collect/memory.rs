@@ -13,7 +13,7 @@ pub(super) const fn block_bytes(bytes: usize) -> usize {
 }
 
 /// The cost of a B-tree map.
-pub(super) const fn map_bytes<K, V>(entries: usize) -> usize {
+pub(super) const fn map_memory_bytes<K, V>(entries: usize) -> usize {
     // Every node may be as empty as a B-tree allows, and still takes the memory of a full node.
     let leaf = block_bytes(MAX_NODE * (size_of::<K>() + size_of::<V>()) + 16);
     let leaves = entries.div_ceil(NODE_LEAST);

@@ -41,7 +41,7 @@ pub(super) fn decode_message(
     // All sets are measured before any is used: of a truncated packet, no set is used, and its number does
     // not count as received.
     let mut ahead = reader;
-    while ahead.bytes_left() > 0 {
+    while ahead.unread_byte_count() > 0 {
         next_set(&mut ahead)?;
     }
     let moment = MessageTime {
@@ -70,13 +70,13 @@ fn decode_sets(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
-    while reader.bytes_left() > 0 {
+    while reader.unread_byte_count() > 0 {
         let ReceivedSet { id, content } = next_set(&mut reader)?;
         // An unreadable set does not stop the other sets: each has its own length.
         let done = match id {
             TEMPLATE_FLOWSET_ID => decode_templates(session, content, message, out),
             OPTIONS_TEMPLATE_FLOWSET_ID => decode_options_templates(session, content, message, out),
-            id if id >= FIRST_DATA_SET_ID => session.take_data_set(id, content, message, out),
+            id if id >= FIRST_DATA_SET_ID => session.process_data_set(id, content, message, out),
             // Numbers from 2 to 255 are reserved; a later version may use them.
             _ => Ok(()),
         };
@@ -92,7 +92,7 @@ fn decode_templates(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    while reader.bytes_left() >= 4
+    while reader.unread_byte_count() >= 4
         && let Some(id) = reader.read_u16()
         && let Some(count) = reader.read_u16()
     {
@@ -100,7 +100,7 @@ fn decode_templates(
         if id == 0 && count == 0 {
             break;
         }
-        check_number(id)?;
+        check_template_id(id)?;
         let fields = read_fields(&mut reader, count.into(), false);
         let fields = fields.ok_or(MalformedMessage::Template { id, why: "does not end within its set" })?;
         session.learn_template(id, &fields, false, message, out)?;
@@ -115,7 +115,7 @@ fn decode_options_templates(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    while reader.bytes_left() >= 6
+    while reader.unread_byte_count() >= 6
         && let Some(id) = reader.read_u16()
         && let Some(scopes) = reader.read_u16()
         && let Some(options) = reader.read_u16()
@@ -123,7 +123,7 @@ fn decode_options_templates(
         if id == 0 && scopes == 0 {
             break;
         }
-        check_number(id)?;
+        check_template_id(id)?;
         let cut = MalformedMessage::Template { id, why: "does not end within its set" };
         // RFC 3954 section 6.1 gives both as bytes, four for each field.
         let mut all = read_fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
@@ -133,7 +133,7 @@ fn decode_options_templates(
     Ok(())
 }
 
-const fn check_number(id: u16) -> Result<(), MalformedMessage> {
+const fn check_template_id(id: u16) -> Result<(), MalformedMessage> {
     if id < FIRST_DATA_SET_ID {
         return Err(MalformedMessage::Template { id, why: "has a reserved number (below 256)" });
     }
@@ -143,7 +143,7 @@ const fn check_number(id: u16) -> Result<(), MalformedMessage> {
 /// Scopes have their own numbers, which are not numbers of elements: they are read as fields without a name.
 fn read_fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
     // The sender states the count, but each field takes four bytes: the set bounds the memory.
-    let mut fields = Vec::with_capacity(count.min(reader.bytes_left() / 4));
+    let mut fields = Vec::with_capacity(count.min(reader.unread_byte_count() / 4));
     for _ in 0..count {
         let id = reader.read_u16()?;
         let length = reader.read_u16()?;

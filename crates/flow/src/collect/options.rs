@@ -1,11 +1,11 @@
 //! Options records: the exporter's sampling, its start time and its losses.
 
 use super::meaning::{ExporterStatistic, FieldMeaning, FieldRank};
-use super::memory::map_bytes;
+use super::memory::map_memory_bytes;
 use super::reader::read_number;
 use super::sampling::SamplingState;
 use super::template::TemplateField;
-use crate::account::{UNKNOWN_VALUE, account_by_id};
+use crate::account::{UNKNOWN_VALUE, ledger_value_by_id};
 use crate::ledger::MeterLedger;
 use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ impl ReportedLosses {
     }
 
     /// Takes the values of a later record of the same exporter, and keeps the values that it does not contain.
-    pub fn update_from(&mut self, later: &Self) {
+    pub fn update_from_later(&mut self, later: &Self) {
         let Self { at_ns, .. } = *later;
         self.at_ns = at_ns;
         let mut later = *later;
@@ -113,7 +113,7 @@ impl OptionsDraft {
             FieldMeaning::Packets(FieldRank::Total) => self.reported.packets = Some(value),
             FieldMeaning::Observed => self.observed_ms = Some(value),
             FieldMeaning::Account(id) => {
-                if let Some(account) = account_by_id(id) {
+                if let Some(account) = ledger_value_by_id(id) {
                     let ledger = self.reported.ledger.get_or_insert_default();
                     (account.set)(ledger, (value != UNKNOWN_VALUE).then_some(value));
                 }
@@ -131,7 +131,7 @@ impl OptionsDraft {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
         let sampler = self.sampling.sampler;
         // The exporter chooses how many samplers it reports, so at most 64 are kept. A known sampler may change its interval.
-        if let Some(said) = self.sampling.stated_interval()
+        if let Some(said) = self.sampling.stated_sampling_interval()
             && (about.samplers.len() < MAX_SAMPLERS || about.samplers.contains_key(&sampler))
         {
             about.samplers.insert(sampler, said);
@@ -144,7 +144,7 @@ impl OptionsDraft {
 impl ExporterFacts {
     /// Returns the memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
-        map_bytes::<Option<u64>, u32>(self.samplers.len())
+        map_memory_bytes::<Option<u64>, u32>(self.samplers.len())
     }
 
     /// Returns the sampling interval of a sampler; 1 if it is unknown.
@@ -163,7 +163,7 @@ mod tests {
     fn omitted_loss_values_keep_previous_report() {
         let mut known =
             ReportedLosses { at_ns: 1, packets: Some(5), flows: Some(2), ..ReportedLosses::default() };
-        known.update_from(&ReportedLosses { at_ns: 2, packets: Some(9), ..ReportedLosses::default() });
+        known.update_from_later(&ReportedLosses { at_ns: 2, packets: Some(9), ..ReportedLosses::default() });
         assert_eq!((known.at_ns, known.packets, known.flows), (2, Some(9), Some(2)));
     }
 

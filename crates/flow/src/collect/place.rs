@@ -25,7 +25,7 @@ pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
         return FieldPlace::OtherFields;
     }
     let column = if enterprise == REVERSE_ENTERPRISE { reverse_column_name(meaning) } else { None };
-    column.or_else(|| column_of(meaning)).map_or(FieldPlace::NoRecord, FieldPlace::Column)
+    column.or_else(|| column_for_meaning(meaning)).map_or(FieldPlace::NoRecord, FieldPlace::Column)
 }
 
 const fn reverse_column_name(meaning: FieldMeaning) -> Option<&'static str> {
@@ -38,7 +38,7 @@ const fn reverse_column_name(meaning: FieldMeaning) -> Option<&'static str> {
     })
 }
 
-const fn column_of(meaning: FieldMeaning) -> Option<&'static str> {
+const fn column_for_meaning(meaning: FieldMeaning) -> Option<&'static str> {
     use FieldMeaning as M;
     Some(match meaning {
         M::Packets(_) => "packetDeltaCount",

@@ -9,7 +9,7 @@ impl<'a> ByteReader<'a> {
         Self(bytes)
     }
 
-    pub(super) const fn bytes_left(&self) -> usize {
+    pub(super) const fn unread_byte_count(&self) -> usize {
         self.0.len()
     }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn nothing_is_taken_where_not_enough_is_left() {
         let mut reader = ByteReader::new(&[1, 2, 3]);
-        assert_eq!((reader.read_u32(), reader.bytes_left()), (None, 3));
+        assert_eq!((reader.read_u32(), reader.unread_byte_count()), (None, 3));
         assert_eq!(
             (reader.read_u16(), reader.read_u16(), reader.read_u8(), reader.read_u8()),
             (Some(0x102), None, Some(3), None)
@@ -89,7 +89,7 @@ mod tests {
         let mut reader = ByteReader::new(&[2, 7, 8, 255, 0, 1, 9, 3, 1]);
         assert_eq!(reader.read_variable(), Some(&[7, 8][..]));
         assert_eq!(reader.read_variable(), Some(&[9][..]));
-        assert_eq!((reader.read_variable(), reader.bytes_left()), (None, 2));
+        assert_eq!((reader.read_variable(), reader.unread_byte_count()), (None, 2));
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl SamplingState {
 
     /// Returns the sampling interval that the record states. Numbers of taken and skipped packets take precedence over an
     /// interval.
-    pub(super) fn stated_interval(&self) -> Option<u32> {
+    pub(super) fn stated_sampling_interval(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
             // An exporter that states no taken packets gives no ratio; 1 leaves its counts as they are.
             (Some(taken), Some(space)) => Some(taken.saturating_add(space).checked_div(taken).unwrap_or(1)),
@@ -46,8 +46,9 @@ mod tests {
 
     #[test]
     fn an_interval_is_at_least_one() {
-        let said =
-            |every, taken, space| SamplingState { every, taken, space, sampler: None }.stated_interval();
+        let said = |every, taken, space| {
+            SamplingState { every, taken, space, sampler: None }.stated_sampling_interval()
+        };
         assert_eq!([said(None, None, None), said(None, Some(1), None)], [None; 2]);
         assert_eq!([said(Some(0), None, None), said(None, Some(0), Some(9))], [Some(1); 2]);
         assert_eq!([said(Some(5), Some(2), Some(18)), said(Some(5), Some(2), None)], [Some(10), Some(5)]);

@@ -93,7 +93,7 @@ impl NumberGap {
 
 /// Missing units from a number on that may be in sets which could not be read.
 #[derive(Clone, Copy, Debug)]
-struct UncertainUnits {
+struct UncertainUnitRange {
     from: u32,
     amount: u32,
 }
@@ -117,7 +117,7 @@ pub(super) struct MessageSequence {
     recent: VecDeque<RecentMessage>,
     /// Units behind `next` that may have been in sets which could not be read, at most.
     unread: u32,
-    suspects: VecDeque<UncertainUnits>,
+    suspects: VecDeque<UncertainUnitRange>,
     old_run: u32,
     missing: u64,
     /// Untold units of suspects that are forgotten.
@@ -152,7 +152,7 @@ impl MessageSequence {
     /// Finds the position of a message relative to earlier messages. If the message is to be decoded,
     /// [`Self::complete_message_gap`] must follow.
     pub(super) fn judge_message(&mut self, claim: MessageClaim) -> MessagePlace {
-        let place = self.find_place(claim);
+        let place = self.find_message_place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
         if !place.is_wanted() {
             return place;
@@ -188,7 +188,7 @@ impl MessageSequence {
         self.skip_units(ahead, unread)
     }
 
-    fn find_place(&self, claim: MessageClaim) -> MessagePlace {
+    fn find_message_place(&self, claim: MessageClaim) -> MessagePlace {
         let ahead = claim.number.wrapping_sub(self.next);
         // The uptime is stronger evidence than the numbers, which may fit by chance after a restart.
         if claim.rebooted {
@@ -214,7 +214,7 @@ impl MessageSequence {
             let plausible = u64::from(ahead) <= seconds * MAX_PER_SECOND;
             return if plausible { MessagePlace::Ahead(ahead) } else { MessagePlace::Restart };
         }
-        if claim.empty || self.gap_of(claim.number).is_some() {
+        if claim.empty || self.gap_index_of(claim.number).is_some() {
             return MessagePlace::Late;
         }
         if self.is_overtaken(claim) {
@@ -251,7 +251,7 @@ impl MessageSequence {
         self.missing += u64::from(until.wrapping_sub(from));
         self.remember_gap(NumberGap { from, until });
         if untold > 0 {
-            self.suspects.push_back(UncertainUnits { from, amount: untold });
+            self.suspects.push_back(UncertainUnitRange { from, amount: untold });
         }
         if self.suspects.len() > MAX_REMEMBERED_GAPS
             && let Some(oldest) = self.suspects.pop_front()
@@ -337,12 +337,12 @@ impl MessageSequence {
         filled
     }
 
-    fn gap_of(&self, number: u32) -> Option<usize> {
+    fn gap_index_of(&self, number: u32) -> Option<usize> {
         self.gaps.iter().position(|gap| gap.contains(number))
     }
 
     fn fill_gap(&mut self, number: u32, units: u32) -> u32 {
-        let Some(at) = self.gap_of(number) else { return 0 };
+        let Some(at) = self.gap_index_of(number) else { return 0 };
         let Some(gap) = self.gaps.remove(at) else { return 0 };
         let filled = units.min(gap.until.wrapping_sub(number));
         // The remaining gap: one piece before the message and one after it, if they are not empty.

@@ -6,7 +6,7 @@
 
 use super::counts::SessionCounts;
 use super::draft::{FinishedRecord, MessageTime, RecordDraft};
-use super::memory::map_bytes;
+use super::memory::map_memory_bytes;
 use super::options::{ExporterFacts, ReportedLosses};
 use super::received::{ReceivedMessage, SessionOptions};
 use super::sequence::{MessageClaim, MessagePlace, MessageSequence};
@@ -135,14 +135,14 @@ impl ExportSession {
                 self.templates.expire_templates(now_ns.saturating_sub(life.as_u64()));
         }
         let oldest = now_ns.saturating_sub(self.options.hold.as_u64());
-        let given_up = self.waiting.expire_sets(oldest) as u64;
+        let given_up = self.waiting.expire_waiting_sets(oldest) as u64;
         self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_late_bytes);
         true
     }
 
     /// The exporter is gone: no template will come for the waiting data.
     pub fn end_session(&mut self) {
-        let given_up = self.waiting.give_up_all() as u64;
+        let given_up = self.waiting.give_up_all_sets() as u64;
         self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_ended_bytes);
     }
 
@@ -154,17 +154,17 @@ impl ExportSession {
             + self.about.memory_bytes()
             + self.sflow.memory_bytes()
             // Live views hold the names too, and copy them once more for each reader.
-            + 3 * (self.names + map_bytes::<String, ()>(self.counts.skipped.len()))
+            + 3 * (self.names + map_memory_bytes::<String, ()>(self.counts.skipped.len()))
     }
 
     /// Frees memory until it holds at most `target` bytes or has nothing left to give up. Data that waits for its template goes
     /// first, then templates, the oldest first in both.
-    pub fn shrink_to(&mut self, target: usize) {
+    pub fn free_memory_down_to(&mut self, target: usize) {
         while self.memory_bytes() > target {
-            if let Some(bytes) = self.waiting.give_up_oldest() {
+            if let Some(bytes) = self.waiting.give_up_oldest_set() {
                 self.counts.count_abandoned_bytes(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
             // Templates go last: without one, all later data of its number would have to wait.
-            } else if self.templates.give_up_oldest() {
+            } else if self.templates.give_up_oldest_template() {
                 self.counts.templates_no_room += 1;
             } else if self.sflow.evict_oldest_counters() {
                 self.counts.interfaces_no_room += 1;
@@ -199,7 +199,7 @@ impl ExportSession {
                 self.counts.templates_expired += self.templates.expire_templates(old);
                 // The templates of the restarted exporter may differ, and its numbers have started again: data that waits
                 // would be read by the wrong template, or fill the wrong gap.
-                let given_up = self.waiting.give_up_all() as u64;
+                let given_up = self.waiting.give_up_all_sets() as u64;
                 self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_restart_bytes);
                 self.about = ExporterFacts::default();
                 self.sflow.forget_samplers();
@@ -235,7 +235,7 @@ impl ExportSession {
         let SessionMessage { place, number, units, unread, .. } = message;
         // Waiting sets come after the units that could be read. When their template comes, they
         // are numbered from here.
-        self.waiting.set_end(self.counts.messages, number.wrapping_add(units));
+        self.waiting.set_message_end(self.counts.messages, number.wrapping_add(units));
         self.counts.late_units += u64::from(self.sequence.complete_message_gap(place, number, units, unread));
     }
 
@@ -248,7 +248,7 @@ impl ExportSession {
     }
 
     /// Returns whether templates may be withdrawn: not over UDP, where messages overtake each other and may be forged.
-    pub(super) const fn may_withdraw(&self) -> bool {
+    pub(super) const fn may_withdraw_templates(&self) -> bool {
         self.options.template_life.is_none()
     }
 
@@ -271,7 +271,7 @@ impl ExportSession {
     ) {
         self.counts.options_records += 1;
         self.counts.record_loss_report(&said);
-        self.reported.get_or_insert_default().update_from(&said);
+        self.reported.get_or_insert_default().update_from_later(&said);
         out(ReceivedMessage::Statistics(said));
     }
 

@@ -18,7 +18,7 @@ use crate::export::section::VARIABLE_LENGTH;
 use packetrig_units::clamp_to_u32;
 
 /// Number of records of a set that were numbered, and whether the set could be read to its end.
-struct ReadOutcome {
+struct SetReadOutcome {
     units: u32,
     result: Result<(), MalformedMessage>,
 }
@@ -37,13 +37,13 @@ impl ExportSession {
         self.counts.templates += 1;
         // An options record is no row, so a field without a column is no loss there.
         if !options {
-            self.name_skipped(fields);
+            self.record_skipped_field_names(fields);
         }
-        self.counts.templates_no_room += self.templates.keep_template(id, template, &self.options);
-        self.release_waiting(id, message, out)
+        self.counts.templates_no_room += self.templates.store_template(id, template, &self.options);
+        self.read_waiting_sets(id, message, out)
     }
 
-    fn name_skipped(&mut self, fields: &[FieldSpecifier]) {
+    fn record_skipped_field_names(&mut self, fields: &[FieldSpecifier]) {
         if self.counts.skipped.len() >= MAX_SKIPPED_NAMES {
             return;
         }
@@ -55,7 +55,7 @@ impl ExportSession {
         }
     }
 
-    fn release_waiting(
+    fn read_waiting_sets(
         &mut self,
         id: u16,
         message: &mut SessionMessage,
@@ -67,7 +67,7 @@ impl ExportSession {
             self.counts.pending_bytes -= ready.bytes.len() as u64;
             let of = ready.message;
             // Times relative to a message refer to the message of the data, so its time is used here.
-            let read = self.read_set(id, &ready.bytes, of.moment, out);
+            let read = self.read_record_set(id, &ready.bytes, of.moment, out);
             result = result.and(read.result);
             if of.number == self.counts.messages {
                 // The template came later in the same message; the units of this message are still being counted.
@@ -84,7 +84,7 @@ impl ExportSession {
     }
 
     /// Reads a set of data, or keeps it until its template comes.
-    pub(super) fn take_data_set(
+    pub(super) fn process_data_set(
         &mut self,
         id: u16,
         bytes: &[u8],
@@ -92,7 +92,7 @@ impl ExportSession {
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Result<(), MalformedMessage> {
         if self.templates.find_template(id).is_some() {
-            let read = self.read_set(id, bytes, message.moment, out);
+            let read = self.read_record_set(id, bytes, message.moment, out);
             message.units += read.units;
             return read.result;
         }
@@ -110,51 +110,51 @@ impl ExportSession {
         };
         self.counts.waited_bytes += bytes.len() as u64;
         self.counts.pending_bytes += bytes.len() as u64;
-        let given_up = self.waiting.keep_set(id, bytes, of, self.options.hold_bytes) as u64;
+        let given_up = self.waiting.store_waiting_set(id, bytes, of, self.options.hold_bytes) as u64;
         self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_no_room_bytes);
         Ok(())
     }
 
     /// Reads the records of a set and hands them out.
-    fn read_set(
+    fn read_record_set(
         &mut self,
         id: u16,
         bytes: &[u8],
         moment: MessageTime,
         out: &mut impl FnMut(ReceivedMessage),
-    ) -> ReadOutcome {
+    ) -> SetReadOutcome {
         let Self { templates, about, counts, reported, .. } = self;
         let Some(template) = templates.find_template(id) else {
-            return ReadOutcome { units: 0, result: Ok(()) };
+            return SetReadOutcome { units: 0, result: Ok(()) };
         };
         let mut reader = ByteReader::new(bytes);
         let mut units = 0;
         let most = most_records(bytes);
         let cut = MalformedMessage::Record { id };
         // RFC 7011 section 3.3.1: bytes that are too few for any record are padding.
-        while reader.bytes_left() >= template.least {
+        while reader.unread_byte_count() >= template.least {
             if units >= most {
                 let skipped = skip_records(template, &mut reader);
                 counts.over_budget += u64::from(skipped.count);
                 let result = if skipped.is_cut { Err(cut) } else { Ok(()) };
                 // These records are not decoded, but the exporter has numbered them.
-                return ReadOutcome { units: units + skipped.count, result };
+                return SetReadOutcome { units: units + skipped.count, result };
             }
             if template.options {
                 let mut draft = OptionsDraft::default();
                 if !walk_fields(&template.fields, &mut reader, |field, value| draft.set_field(field, value)) {
-                    return ReadOutcome { units, result: Err(cut) };
+                    return SetReadOutcome { units, result: Err(cut) };
                 }
                 counts.options_records += 1;
                 if let Some(said) = draft.finish_record(moment.sent_ns, about) {
                     counts.record_loss_report(&said);
-                    reported.get_or_insert_default().update_from(&said);
+                    reported.get_or_insert_default().update_from_later(&said);
                     out(ReceivedMessage::Statistics(Box::new(said)));
                 }
             } else {
                 let mut draft = RecordDraft::default();
                 if !walk_fields(&template.fields, &mut reader, |field, value| draft.set_field(field, value)) {
-                    return ReadOutcome { units, result: Err(cut) };
+                    return SetReadOutcome { units, result: Err(cut) };
                 }
                 // Options records give the exporter's start time; uptimes in records cannot be read without it.
                 let moment = MessageTime { boot_ms: about.boot_ms, ..moment };
@@ -164,7 +164,7 @@ impl ExportSession {
             }
             units += 1;
         }
-        ReadOutcome { units, result: Ok(()) }
+        SetReadOutcome { units, result: Ok(()) }
     }
 }
 
@@ -185,10 +185,13 @@ struct SkippedRecords {
 /// Counts the records that are left without decoding them.
 fn skip_records(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> SkippedRecords {
     if template.is_fixed {
-        return SkippedRecords { count: clamp_to_u32(reader.bytes_left() / template.least), is_cut: false };
+        return SkippedRecords {
+            count: clamp_to_u32(reader.unread_byte_count() / template.least),
+            is_cut: false,
+        };
     }
     let mut count = 0;
-    while reader.bytes_left() >= template.least {
+    while reader.unread_byte_count() >= template.least {
         if !walk_fields(&template.fields, reader, |_, _| {}) {
             return SkippedRecords { count, is_cut: true };
         }

@@ -20,7 +20,7 @@ pub use counters::InterfaceCounters;
 
 use super::MalformedMessage;
 use super::draft::MessageTime;
-use super::memory::map_bytes;
+use super::memory::map_memory_bytes;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::sequence::{MessageClaim, message_fingerprint};
@@ -57,7 +57,7 @@ impl SflowState {
     pub(super) fn memory_bytes(&self) -> usize {
         // Live views hold the counters too, and copy them once more for each reader.
         self.samplers.memory_bytes()
-            + 3 * map_bytes::<u32, InterfaceCounters>(self.interfaces.interface_count())
+            + 3 * map_memory_bytes::<u32, InterfaceCounters>(self.interfaces.interface_count())
     }
 
     pub(super) fn interfaces(&self) -> Vec<InterfaceCounters> {
@@ -67,12 +67,12 @@ impl SflowState {
     /// The agent was started again: its samples are numbered from the beginning.
     pub(super) fn forget_samplers(&mut self) {
         // Losses of the former run stay counted.
-        self.samplers.give_up_all();
+        self.samplers.forget_all_samplers();
     }
 
     /// Forgets the counters of one interface, or all samplers. Returns whether there was something.
     pub(super) fn evict_oldest_counters(&mut self) -> bool {
-        self.interfaces.evict_oldest_interface() || self.samplers.give_up_all()
+        self.interfaces.evict_oldest_interface() || self.samplers.forget_all_samplers()
     }
 }
 
@@ -102,7 +102,7 @@ fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
 }
 
 /// An address as a column has it; zero if it is not known.
-fn known_address(address: IpAddr) -> [u8; 16] {
+fn address_or_zero(address: IpAddr) -> [u8; 16] {
     if address.is_unspecified() { [0; 16] } else { mapped_address(address) }
 }
 
@@ -166,7 +166,7 @@ fn read_sample(
         Some(SampleKind::Flow { is_expanded }) => {
             session.counts.flow_samples += 1;
             let head = sample::read_flow_head(&mut reader, is_expanded)?;
-            session.counts.sampler_drops += session.sflow.samplers.note_sample(&head);
+            session.counts.sampler_drops += session.sflow.samplers.record_sample_numbers(&head);
             let read = record::read_record(&head, &mut reader, moment);
             match read.record {
                 Some(record) => session.deliver_record(record, true, out),

@@ -13,7 +13,7 @@
 //! Invariant: `memory` is the sum of the memory accounted to the exporters, `of_address` the same by address.
 
 use super::exporter::{ExporterIdentity, sender_network};
-use super::memory::{block_bytes, map_bytes};
+use super::memory::{block_bytes, map_memory_bytes};
 use super::session::ExportSession;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -60,12 +60,12 @@ pub(super) struct ExporterTable {
 
 /// Memory of an exporter that holds nothing: its entries in all maps, the value itself, and its copies in live views, twice.
 pub(super) const fn entry_memory() -> usize {
-    let maps = map_bytes::<ExporterIdentity, KnownExporter>(5)
-        + map_bytes::<(ExporterStanding, u64), ExporterIdentity>(5)
-        + map_bytes::<(IpAddr, ExporterStanding, u64), ExporterIdentity>(5)
-        + map_bytes::<IpAddr, AddressUse>(5)
-        + map_bytes::<(IpAddr, usize, ExporterIdentity), ()>(5)
-        + map_bytes::<(usize, IpAddr), ()>(5);
+    let maps = map_memory_bytes::<ExporterIdentity, KnownExporter>(5)
+        + map_memory_bytes::<(ExporterStanding, u64), ExporterIdentity>(5)
+        + map_memory_bytes::<(IpAddr, ExporterStanding, u64), ExporterIdentity>(5)
+        + map_memory_bytes::<IpAddr, AddressUse>(5)
+        + map_memory_bytes::<(IpAddr, usize, ExporterIdentity), ()>(5)
+        + map_memory_bytes::<(usize, IpAddr), ()>(5);
     // A leaf of the maps above has five entries at least, and the levels above the leaves are less than half of them.
     let shown = size_of::<super::SessionCounts>()
         + size_of::<super::ReportedLosses>()
@@ -83,7 +83,7 @@ impl ExporterTable {
     }
 
     /// Memory that sessions of a standing hold.
-    pub(super) const fn held_memory_by(&self, standing: ExporterStanding) -> usize {
+    pub(super) const fn exporter_memory_by_standing(&self, standing: ExporterStanding) -> usize {
         self.memory[standing as usize]
     }
 
@@ -104,7 +104,7 @@ impl ExporterTable {
     }
 
     /// Memory that all sessions hold.
-    pub(super) const fn held_memory(&self) -> usize {
+    pub(super) const fn held_exporter_memory(&self) -> usize {
         self.memory[0] + self.memory[1]
     }
 
@@ -147,7 +147,7 @@ impl ExporterTable {
         self.address_sizes.insert((of.memory, address));
         self.known.insert(exporter, known);
         // The entry begins with no memory, but the new session may hold some.
-        self.account_memory(&exporter);
+        self.update_exporter_memory(&exporter);
     }
 
     pub(super) fn remove_exporter(&mut self, exporter: &ExporterIdentity) -> Option<KnownExporter> {
@@ -157,7 +157,7 @@ impl ExporterTable {
         self.memory[known.standing as usize] -= known.memory;
         let address = sender_network(exporter.source.address);
         self.sizes.remove(&(address, known.memory, *exporter));
-        self.resize_address(address, known.memory, 0);
+        self.resize_address_memory(address, known.memory, 0);
         if let Some(of) = self.of_address.get_mut(&address) {
             of.exporters -= 1;
             if of.exporters == 0 {
@@ -169,7 +169,7 @@ impl ExporterTable {
     }
 
     /// Records a message of the exporter, which is then the last one to be replaced.
-    pub(super) fn touch_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
+    pub(super) fn record_exporter_message(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
         // This exporter sent the last message as well: most exporters send several messages in a row.
@@ -202,7 +202,7 @@ impl ExporterTable {
     }
 
     /// Updates the memory that is accounted to an exporter. Needed after every change of its session.
-    pub(super) fn account_memory(&mut self, exporter: &ExporterIdentity) {
+    pub(super) fn update_exporter_memory(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         let now = known.session.memory_bytes();
         let before = std::mem::replace(&mut known.memory, now);
@@ -214,10 +214,10 @@ impl ExporterTable {
         let address = sender_network(exporter.source.address);
         self.sizes.remove(&(address, before, *exporter));
         self.sizes.insert((address, now, *exporter));
-        self.resize_address(address, before, now);
+        self.resize_address_memory(address, before, now);
     }
 
-    fn resize_address(&mut self, address: IpAddr, before: usize, now: usize) {
+    fn resize_address_memory(&mut self, address: IpAddr, before: usize, now: usize) {
         let Some(of) = self.of_address.get_mut(&address) else { return };
         self.address_sizes.remove(&(of.memory, address));
         of.memory = of.memory + now - before;
@@ -241,12 +241,12 @@ impl ExporterTable {
     }
 
     /// Returns the exporter of a standing that has been silent longest.
-    pub(super) fn silent_longest(&self, standing: ExporterStanding) -> Option<&ExporterIdentity> {
+    pub(super) fn longest_silent_exporter(&self, standing: ExporterStanding) -> Option<&ExporterIdentity> {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }
 
     /// Returns the same among the exporters of one address.
-    pub(super) fn silent_longest_at(
+    pub(super) fn longest_silent_exporter_at(
         &self,
         address: IpAddr,
         standing: ExporterStanding,

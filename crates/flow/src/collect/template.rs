@@ -3,7 +3,7 @@
 //! Invariant: a kept template takes at least one byte of every record, and all of a session's take a bounded memory.
 
 use super::meaning::{FieldMeaning, field_meaning};
-use super::memory::{block_bytes, map_bytes};
+use super::memory::{block_bytes, map_memory_bytes};
 use super::{MalformedMessage, SessionOptions};
 use crate::export::section::{REVERSE_ENTERPRISE, VARIABLE_LENGTH};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,13 +128,13 @@ impl SessionTemplates {
     /// Returns the memory of all templates.
     pub(super) fn memory_bytes(&self) -> usize {
         self.blocks
-            + map_bytes::<u16, ReceivedTemplate>(self.kept.len())
-            + map_bytes::<(bool, u64), u16>(self.order.len())
+            + map_memory_bytes::<u16, ReceivedTemplate>(self.kept.len())
+            + map_memory_bytes::<(bool, u64), u16>(self.order.len())
     }
 
     /// Keeps a template and replaces one with the same number. Returns how many other templates were given
     /// up to make room.
-    pub(super) fn keep_template(
+    pub(super) fn store_template(
         &mut self,
         id: u16,
         template: ReceivedTemplate,
@@ -145,7 +145,7 @@ impl SessionTemplates {
         let mut given_up = 0;
         while (self.kept.len() >= options.templates
             || self.cost + template.field_cost() > options.template_fields)
-            && self.give_up_oldest()
+            && self.give_up_oldest_template()
         {
             given_up += 1;
         }
@@ -158,7 +158,7 @@ impl SessionTemplates {
     }
 
     /// Gives up the template that was received longest ago. Returns whether there was one.
-    pub(super) fn give_up_oldest(&mut self) -> bool {
+    pub(super) fn give_up_oldest_template(&mut self) -> bool {
         let oldest = [false, true].into_iter().filter_map(|options| self.oldest_template(options));
         let oldest = oldest.min_by_key(|oldest| oldest.turn);
         oldest.is_some_and(|oldest| self.remove_template(oldest.id))
@@ -221,10 +221,10 @@ mod tests {
         let options = SessionOptions { templates: 3, template_fields: 100, ..SessionOptions::default() };
         let mut templates = SessionTemplates::default();
         for id in 0..5_u16 {
-            templates.keep_template(300 + id, template(2, u64::from(id)).expect("is one"), &options);
+            templates.store_template(300 + id, template(2, u64::from(id)).expect("is one"), &options);
         }
         assert_eq!((templates.len(), templates.find_template(301).is_none()), (3, true));
-        assert_eq!(templates.keep_template(400, template(96, 9).expect("is one"), &options), 3);
+        assert_eq!(templates.store_template(400, template(96, 9).expect("is one"), &options), 3);
         assert_eq!((templates.len(), templates.cost), (1, 100));
     }
 
@@ -232,13 +232,13 @@ mod tests {
     fn templates_expire_and_are_withdrawn_by_kind() {
         let mut templates = SessionTemplates::default();
         for id in 256..266 {
-            templates.keep_template(
+            templates.store_template(
                 id,
                 template(2, u64::from(id)).expect("is one"),
                 &SessionOptions::default(),
             );
         }
-        templates.keep_template(256, template(2, 300).expect("is one"), &SessionOptions::default());
+        templates.store_template(256, template(2, 300).expect("is one"), &SessionOptions::default());
         assert_eq!((templates.expire_templates(260), templates.len()), (3, 7));
         templates.withdraw_all(true);
         assert_eq!(templates.len(), 7);

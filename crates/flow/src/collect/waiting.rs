@@ -7,7 +7,7 @@
 //! least one set in `sets`.
 
 use super::draft::MessageTime;
-use super::memory::{block_bytes, map_bytes};
+use super::memory::{block_bytes, map_memory_bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A message with waiting sets.
@@ -61,14 +61,14 @@ impl WaitingSets {
     /// Returns the memory of all sets.
     pub(super) fn memory_bytes(&self) -> usize {
         self.blocks
-            + map_bytes::<u64, WaitingSet>(self.sets.len())
-            + map_bytes::<(u16, u64), ()>(self.by_template.len())
-            + map_bytes::<u64, MessageWithSets>(self.messages.len())
+            + map_memory_bytes::<u64, WaitingSet>(self.sets.len())
+            + map_memory_bytes::<(u16, u64), ()>(self.by_template.len())
+            + map_memory_bytes::<u64, MessageWithSets>(self.messages.len())
     }
 
     /// Keeps a set within `room` bytes of memory. Returns how many bytes were given up for it. If the set is
     /// too large, this includes its own bytes.
-    pub(super) fn keep_set(
+    pub(super) fn store_waiting_set(
         &mut self,
         template: u16,
         bytes: &[u8],
@@ -85,7 +85,7 @@ impl WaitingSets {
         // through the same accounts as any other.
         let mut given_up = 0;
         while self.memory_bytes() > room
-            && let Some(bytes) = self.give_up_oldest()
+            && let Some(bytes) = self.give_up_oldest_set()
         {
             given_up += bytes;
         }
@@ -93,11 +93,11 @@ impl WaitingSets {
     }
 
     /// Gives up sets that came before `oldest_ns`. Returns their bytes.
-    pub(super) fn expire_sets(&mut self, oldest_ns: u64) -> usize {
+    pub(super) fn expire_waiting_sets(&mut self, oldest_ns: u64) -> usize {
         let mut given_up = 0;
         // Messages are numbered in order of arrival, so the first is the oldest.
         while self.messages.first_key_value().is_some_and(|(_, of)| of.message.at_ns < oldest_ns)
-            && let Some(bytes) = self.give_up_oldest()
+            && let Some(bytes) = self.give_up_oldest_set()
         {
             given_up += bytes;
         }
@@ -105,7 +105,7 @@ impl WaitingSets {
     }
 
     /// Gives up everything. Returns the bytes.
-    pub(super) fn give_up_all(&mut self) -> usize {
+    pub(super) fn give_up_all_sets(&mut self) -> usize {
         let given_up = self.bytes;
         // The numbers continue, so that no set gets the number of an earlier one.
         *self = Self { came: self.came, ..Self::default() };
@@ -113,18 +113,18 @@ impl WaitingSets {
     }
 
     /// Gives up the set that waits longest. Returns its bytes; `None` if no set waits.
-    pub(super) fn give_up_oldest(&mut self) -> Option<usize> {
+    pub(super) fn give_up_oldest_set(&mut self) -> Option<usize> {
         let came = *self.sets.keys().next()?;
-        self.remove_set(came).map(|set| set.bytes.len())
+        self.remove_waiting_set(came).map(|set| set.bytes.len())
     }
 
     /// Gives out the first set that waits for a template.
     pub(super) fn take_ready_set(&mut self, template: u16) -> Option<ReadySet> {
         let first = self.by_template.range((template, 0)..=(template, u64::MAX)).next();
-        self.remove_set(first.map(|(_, came)| *came)?)
+        self.remove_waiting_set(first.map(|(_, came)| *came)?)
     }
 
-    fn remove_set(&mut self, came: u64) -> Option<ReadySet> {
+    fn remove_waiting_set(&mut self, came: u64) -> Option<ReadySet> {
         let set = self.sets.remove(&came)?;
         self.by_template.remove(&(set.template, came));
         self.bytes -= set.bytes.len();
@@ -140,7 +140,7 @@ impl WaitingSets {
     }
 
     /// Sets the number up to which a message was read.
-    pub(super) fn set_end(&mut self, message: u64, end: u32) {
+    pub(super) fn set_message_end(&mut self, message: u64, end: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = end;
         }
@@ -166,7 +166,7 @@ mod tests {
     fn waiting_sets_are_returned_by_template_in_order() {
         let mut waiting = WaitingSets::default();
         for (template, bytes, number) in [(256, [1; 3], 1), (257, [2; 3], 1), (256, [3; 3], 2)] {
-            assert_eq!(waiting.keep_set(template, &bytes, message(number), usize::MAX), 0);
+            assert_eq!(waiting.store_waiting_set(template, &bytes, message(number), usize::MAX), 0);
         }
         let first = waiting.take_ready_set(256).unwrap();
         assert_eq!((&first.bytes[..], first.message.number, first.is_last), (&[1; 3][..], 1, false));
@@ -182,11 +182,12 @@ mod tests {
     #[test]
     fn small_sets_cost_what_is_around_them() {
         let mut waiting = WaitingSets::default();
-        let given_up: usize = (0..10_000).map(|n| waiting.keep_set(256, &[1], message(n), 100_000)).sum();
+        let given_up: usize =
+            (0..10_000).map(|n| waiting.store_waiting_set(256, &[1], message(n), 100_000)).sum();
         assert!(waiting.memory_bytes() <= 100_000 && given_up > 9_000, "{given_up}");
         assert_eq!(waiting.bytes + given_up, 10_000);
         assert_eq!(
-            waiting.keep_set(256, &vec![0; 100_001], message(10_000), 100_000),
+            waiting.store_waiting_set(256, &vec![0; 100_001], message(10_000), 100_000),
             10_001 + 100_000 - given_up
         );
         assert_eq!((waiting.bytes, waiting.memory_bytes()), (0, 0));
@@ -196,8 +197,8 @@ mod tests {
     fn expired_waiting_sets_are_given_up() {
         let mut waiting = WaitingSets::default();
         for number in 0..9 {
-            waiting.keep_set(256, &[1], message(number), usize::MAX);
+            waiting.store_waiting_set(256, &[1], message(number), usize::MAX);
         }
-        assert_eq!((waiting.expire_sets(4), waiting.bytes, waiting.give_up_all()), (4, 5, 5));
+        assert_eq!((waiting.expire_waiting_sets(4), waiting.bytes, waiting.give_up_all_sets()), (4, 5, 5));
     }
 }

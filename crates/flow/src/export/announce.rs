@@ -59,7 +59,7 @@ fn iana_fields(fields: &[(u16, u16)]) -> Vec<SectionField> {
     fields.iter().map(|(id, length)| iana_field(*id, *length)).collect()
 }
 
-const fn own_field(id: u16, length: u16) -> SectionField {
+const fn packetrig_field(id: u16, length: u16) -> SectionField {
     SectionField { id, enterprise: ENTERPRISE_NUMBER, length }
 }
 
@@ -82,14 +82,14 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor their types.
     if !nine {
         let mut fields = iana_fields(&[(143, 4), (323, 8)]);
-        fields.extend(LEDGER_ACCOUNTS.iter().map(|account| own_field(account.id, 8)));
+        fields.extend(LEDGER_ACCOUNTS.iter().map(|account| packetrig_field(account.id, 8)));
         templates.push(OptionsTemplate { id: id::LEDGER_TEMPLATE, scopes: 1, fields });
         let fields = iana_fields(&[(346, 4), (303, 2), (339, 1), (344, 1), (341, VARIABLE_LENGTH)]);
         templates.push(OptionsTemplate { id: id::TYPES_TEMPLATE, scopes: 2, fields });
     }
     if has_history {
-        let mut fields = vec![own_field(own::GROUP_ELEMENT, 8), own_field(own::METER_ELEMENT, 4)];
-        fields.extend((own::TERM_ELEMENT..=own::COPY_PACKETS_ELEMENT).map(|id| own_field(id, 8)));
+        let mut fields = vec![packetrig_field(own::GROUP_ELEMENT, 8), packetrig_field(own::METER_ELEMENT, 4)];
+        fields.extend((own::TERM_ELEMENT..=own::COPY_PACKETS_ELEMENT).map(|id| packetrig_field(id, 8)));
         templates.push(OptionsTemplate { id: id::MEMBERSHIP_TEMPLATE, scopes: 2, fields });
     }
     templates
@@ -113,7 +113,7 @@ pub(super) fn write_announcements(
         open.add_record(RecordToAdd { set, length, kind: OpenRecordKind::Template }, now_ns, sink, |out| {
             out.put_u16(template.id);
             out.put_u16(fitting_u16(fields.len()));
-            write_specifiers(&fields, out);
+            write_field_specifiers(&fields, out);
         });
     }
     for template in options_templates(options.format, options.has_history) {
@@ -124,13 +124,13 @@ pub(super) fn write_announcements(
         });
     }
     if !nine {
-        write_types(open, now_ns, sink);
+        write_type_information(open, now_ns, sink);
     }
     write_interfaces(open, options, now_ns, sink);
     // Without sampling there is nothing to scale, and a reader without
     // this record assumes an interval of one.
     if options.sampling > 1 {
-        write_sampling(open, options, now_ns, sink);
+        write_sampling_options(open, options, now_ns, sink);
     }
 }
 
@@ -144,15 +144,15 @@ fn write_options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<
         // The scope replaces the first field, which has the same meaning in IPFIX.
         out.put_u16(if template.id == id::INTERFACES_TEMPLATE { 2 } else { 1 });
         out.put_u16(4);
-        write_specifiers(&template.fields[1..], out);
+        write_field_specifiers(&template.fields[1..], out);
     } else {
         out.put_u16(fitting_u16(template.fields.len()));
         out.put_u16(fitting_u16(template.scopes));
-        write_specifiers(&template.fields, out);
+        write_field_specifiers(&template.fields, out);
     }
 }
 
-fn write_specifiers(fields: &[SectionField], out: &mut Vec<u8>) {
+fn write_field_specifiers(fields: &[SectionField], out: &mut Vec<u8>) {
     for field in fields {
         if field.enterprise == 0 {
             out.put_u16(field.id);
@@ -171,7 +171,7 @@ fn specifiers_length(fields: &[SectionField]) -> usize {
 }
 
 /// Names and types of our own elements (RFC 5610), so that a collector can show them without knowing this program.
-fn write_types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
+fn write_type_information(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
     const UNSIGNED64: u8 = 4;
     const TOTAL_COUNTER: u8 = 2;
     let ledger = LEDGER_ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
@@ -210,7 +210,12 @@ fn write_interfaces(
     }
 }
 
-fn write_sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+fn write_sampling_options(
+    open: &mut OpenMessage,
+    options: &ExportOptions,
+    now_ns: u64,
+    sink: &mut impl MessageSink,
+) {
     let place = RecordToAdd { set: id::SAMPLING_TEMPLATE, length: 19, kind: OpenRecordKind::Options };
     open.add_record(place, now_ns, sink, |out| {
         out.put_u32(options.domain);

@@ -104,7 +104,7 @@ impl MessageExporter {
     }
 
     /// Sends the due data: the templates, and the message that has waited long enough.
-    pub fn run_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn send_due_messages(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
                 five.seal_message(now_ns, sink);
@@ -156,11 +156,11 @@ impl MessageExporter {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.restart_sequence();
         }
-        self.announce_first(now_ns, sink);
+        self.announce_templates_first(now_ns, sink);
     }
 
     /// Sends the templates first, also before records that wait: templates that are sent only once were lost.
-    pub fn announce_first(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn announce_templates_first(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             // The open message already holds records, so the templates go into a second message, which is
             // sent first. Then the open message continues its numbers.
@@ -169,7 +169,7 @@ impl MessageExporter {
             sets.announce_templates(&self.options, now_ns, sink);
             sets.open.seal_message(now_ns, sink);
             std::mem::swap(&mut first, &mut sets.open);
-            sets.open.continue_numbers(&first);
+            sets.open.continue_sequence_numbers(&first);
         }
     }
 

@@ -107,7 +107,7 @@ impl OpenMessage {
     }
 
     /// Continues the numbers of another message.
-    pub(super) const fn continue_numbers(&mut self, other: &Self) {
+    pub(super) const fn continue_sequence_numbers(&mut self, other: &Self) {
         self.sequence = other.sequence;
         self.messages = other.messages;
         self.begun_ns = other.begun_ns;

@@ -23,7 +23,7 @@ impl ExportFormat {
     }
 
     /// Returns whether its messages state their length, so that they can follow each other in a stream or a file.
-    pub const fn is_framed(self) -> bool {
+    pub const fn states_message_length(self) -> bool {
         matches!(self, Self::Ipfix)
     }
 

@@ -121,7 +121,7 @@ impl TemplateSection {
             .sum()
     }
 
-    pub(crate) fn has_variable(&self) -> bool {
+    pub(crate) fn has_variable_fields(&self) -> bool {
         self.fields.iter().any(|field| field.length == VARIABLE_LENGTH)
     }
 }
@@ -190,14 +190,14 @@ section!(OWN, "What IANA has no element for.", |record, out| {
 });
 
 /// Returns the bytes that the history of a record takes, its length bytes included.
-pub(super) fn track_length(record: &FlowRecord) -> usize {
+pub(super) fn history_track_length(record: &FlowRecord) -> usize {
     LONG_LENGTH_FIELD_BYTES + record_history(record).encode_track().len()
 }
 
 /// RFC 7011 section 7: a first byte of 255 announces a length of two bytes.
 const LONG_LENGTH_FIELD_BYTES: usize = 3;
 
-fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
+fn write_history_track(record: &FlowRecord, out: &mut Vec<u8>) {
     // A history has 100 to 200 bytes, around the limit of the short form. The
     // long form is valid for every length.
     let track = record_history(record).encode_track();
@@ -210,21 +210,21 @@ fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
 /// because the last field states its own length.
 pub(crate) const HISTORY_SECTION: TemplateSection = TemplateSection {
     fields: &[
-        own_field(own::GROUP_ELEMENT, 8),
-        own_field(own::METER_ELEMENT, 4),
-        own_field(own::INTERFACE_INDEX_ELEMENT, 2),
-        own_field(own::HISTORY_ELEMENT, VARIABLE_LENGTH),
+        packetrig_field(own::GROUP_ELEMENT, 8),
+        packetrig_field(own::METER_ELEMENT, 4),
+        packetrig_field(own::INTERFACE_INDEX_ELEMENT, 2),
+        packetrig_field(own::HISTORY_ELEMENT, VARIABLE_LENGTH),
     ],
     write: |record, out| {
         let RecordOriginMark { group, meter, lane } = record_history(record).mark;
         out.put_u64(group);
         out.put_u32(meter);
         out.put_u16(lane);
-        write_track(record, out);
+        write_history_track(record, out);
     },
 };
 
-const fn own_field(id: u16, length: u16) -> SectionField {
+const fn packetrig_field(id: u16, length: u16) -> SectionField {
     SectionField { id, enterprise: ENTERPRISE_NUMBER, length }
 }
 

@@ -38,7 +38,7 @@ enum TemplateLayers {
 
 impl RecordShape {
     /// Every shape, in the order of template numbers.
-    pub fn all_shapes() -> impl Iterator<Item = Self> {
+    pub fn all_record_shapes() -> impl Iterator<Item = Self> {
         let layers = [TemplateLayers::Plain, TemplateLayers::Tagged, TemplateLayers::Carried].into_iter();
         let flags = [(false, false), (false, true), (true, false), (true, true)];
         let plain =
@@ -129,11 +129,16 @@ impl ExportTemplate {
         has_history: bool,
         has_routes: bool,
     ) -> Vec<Self> {
-        let shapes = RecordShape::all_shapes().filter(|shape| has_routes || !shape.routed);
+        let shapes = RecordShape::all_record_shapes().filter(|shape| has_routes || !shape.routed);
         let made = (FIRST_TEMPLATE_ID..).zip(shapes).map(|(id, shape)| {
             let sections = shape.template_sections(format, biflow && format.has_biflow(), has_history);
             let fixed_length = sections.iter().map(TemplateSection::fixed_length).sum();
-            Self { id, fixed_length, has_track: sections.iter().any(TemplateSection::has_variable), sections }
+            Self {
+                id,
+                fixed_length,
+                has_track: sections.iter().any(TemplateSection::has_variable_fields),
+                sections,
+            }
         });
         made.collect()
     }
@@ -145,7 +150,7 @@ impl ExportTemplate {
 
     /// Returns the bytes that a record takes.
     pub fn length_of(&self, record: &FlowRecord) -> usize {
-        self.fixed_length + if self.has_track { section::track_length(record) } else { 0 }
+        self.fixed_length + if self.has_track { section::history_track_length(record) } else { 0 }
     }
 
     /// Appends a record, [that many](Self::length_of) bytes.
@@ -162,7 +167,7 @@ mod tests {
 
     #[test]
     fn shapes_are_found_by_their_index() {
-        for (index, shape) in RecordShape::all_shapes().enumerate() {
+        for (index, shape) in RecordShape::all_record_shapes().enumerate() {
             assert_eq!(shape.index(), index);
         }
     }

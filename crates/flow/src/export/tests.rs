@@ -135,7 +135,7 @@ fn netflow9_counts_messages_and_pads_sets() {
 fn netflow9_uptime_starts_with_first_template_message() {
     let mut exporter = exporter(ExportFormat::NetFlow9);
     let mut wire = ExportWire::default();
-    exporter.announce_first(NOW, &mut wire);
+    exporter.announce_templates_first(NOW, &mut wire);
     exporter.add_record(&record(), NOW + 3 * SECOND, &mut wire);
     exporter.flush_message(NOW + 5 * SECOND, &mut wire);
     let up_ms: Vec<_> = wire.messages.iter().map(|message| be32(message, 4)).collect();
@@ -162,7 +162,7 @@ fn templates_repeat_over_udp_but_once_in_streams() {
     let mut exporter = exporter(ExportFormat::Ipfix);
     let mut wire = ExportWire::default();
     for second in 0..=120 {
-        exporter.run_due(NOW + second * SECOND, &mut wire);
+        exporter.send_due_messages(NOW + second * SECOND, &mut wire);
     }
     exporter.flush_message(NOW, &mut wire);
     assert_eq!(wire.messages.iter().filter(|message| sets(message).contains(&3)).count(), 13);
@@ -175,9 +175,9 @@ fn buffered_message_is_sent_within_its_deadline() {
         let mut wire = ExportWire::default();
         exporter.add_record(&record(), NOW, &mut wire);
         let before = wire.messages.len();
-        exporter.run_due(NOW + SECOND - 1, &mut wire);
+        exporter.send_due_messages(NOW + SECOND - 1, &mut wire);
         assert_eq!((wire.messages.len(), exporter.waiting_records().packets), (before, 5), "{format:?}");
-        exporter.run_due(NOW + SECOND, &mut wire);
+        exporter.send_due_messages(NOW + SECOND, &mut wire);
         assert_eq!((wire.messages.len(), exporter.waiting_records().packets), (before + 1, 0), "{format:?}");
         exporter.flush_message(NOW + SECOND, &mut wire);
         assert_eq!(wire.messages.len(), before + 1, "nothing is no message");

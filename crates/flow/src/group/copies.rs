@@ -90,12 +90,12 @@ impl CopyDifferenceWatch {
             return;
         }
         self.own = count;
-        self.end_loss();
+        self.end_loss_interval();
         // A copy that was not open yet has missed packets without having lost any.
         if count.all_until == MonoTime::default() {
             return;
         }
-        remember_count(&mut self.earlier, count);
+        remember_packet_count(&mut self.earlier, count);
         let is_lost = self.peers.values_mut().fold(false, |is_lost, peer| is_lost | peer.shows_loss(&count));
         if is_lost && self.loss.is_none() {
             self.loss = Some(FoundLoss { own_packets: count.packets, is_noted: false });
@@ -107,10 +107,10 @@ impl CopyDifferenceWatch {
         if let Some(loss) = &mut self.loss {
             loss.is_noted = true;
         }
-        self.end_loss();
+        self.end_loss_interval();
     }
 
-    fn end_loss(&mut self) {
+    fn end_loss_interval(&mut self) {
         // While nothing arrives, the copy is still cut. Counts until its end say nothing about the time after it.
         if self.loss.take_if(|loss| loss.is_noted && loss.own_packets != self.own.packets).is_some() {
             self.peers.clear();
@@ -131,14 +131,14 @@ impl CopyDifferenceWatch {
         }
         let before = self.earlier.partition_point(|own| own.none_after + MAX_COPY_DELAY <= count.all_until);
         if let Some(own) = before.checked_sub(1).and_then(|latest| self.earlier.get(latest)) {
-            peer.update_copy_bound(difference(&count, own), self.own.packets, now);
+            peer.update_copy_bound(packet_difference(&count, own), self.own.packets, now);
         }
-        remember_count(&mut peer.waiting, count);
+        remember_packet_count(&mut peer.waiting, count);
     }
 }
 
 /// Adds a count, unless it is hardly later than the last one.
-fn remember_count(counts: &mut VecDeque<PacketCount>, count: PacketCount) {
+fn remember_packet_count(counts: &mut VecDeque<PacketCount>, count: PacketCount) {
     if counts.back().is_some_and(|last| count.none_after < last.none_after + MIN_COUNT_INTERVAL) {
         return;
     }
@@ -149,7 +149,7 @@ fn remember_count(counts: &mut VecDeque<PacketCount>, count: PacketCount) {
 }
 
 /// Packets that another member has counted more than this one.
-const fn difference(other: &PacketCount, own: &PacketCount) -> i64 {
+const fn packet_difference(other: &PacketCount, own: &PacketCount) -> i64 {
     other.packets.wrapping_sub(own.packets).cast_signed()
 }
 
@@ -163,7 +163,7 @@ impl PeerCopy {
         let before = self.waiting.partition_point(|count| count.none_after + MAX_COPY_DELAY <= own.all_until);
         // The latest of them has the most packets. Earlier ones would show less.
         let Some(latest) = self.waiting.drain(..before).next_back() else { return false };
-        let least = difference(&latest, own);
+        let least = packet_difference(&latest, own);
         self.most.iter().flatten().any(|most| most.is_exceeded(least, own))
     }
 

@@ -52,7 +52,7 @@ impl ExportedSpan {
 
     /// Returns the known span after `latest` of a trusted member was received. Its watermark may be lower than that of its
     /// predecessor, and then the lower one is safe.
-    pub(super) fn join_latest(mark: Option<Self>, latest: Self) -> Option<Self> {
+    pub(super) fn merge_latest_span(mark: Option<Self>, latest: Self) -> Option<Self> {
         let is_whole = latest.whole_from_ns != NO_WHOLE_RECORD;
         if is_whole && latest.watermark_ns < latest.whole_from_ns {
             // The member still exports records from before it was complete.

@@ -93,11 +93,11 @@ impl GroupElection {
     /// Returns whether this member is fit and its records are complete from the point where a
     /// takeover starts or started.
     pub fn is_ready(&self) -> bool {
-        self.is_fit() && self.is_whole()
+        self.is_fit_to_export() && self.is_whole()
     }
 
     /// Returns whether its copy of the link carries packets if the others' do, and its records reach the collector.
-    pub const fn is_fit(&self) -> bool {
+    pub const fn is_fit_to_export(&self) -> bool {
         self.can_export && !self.is_blind()
     }
 
@@ -216,12 +216,17 @@ impl GroupElection {
         let outcome = self.peers.on_advertisement(advertisement, &self.options, now);
         if outcome == AdvertisementOutcome::Accepted {
             self.copies.on_advertisement(advertisement, now);
-            self.learn_from(before, advertisement, now);
+            self.learn_from_advertisement(before, advertisement, now);
         }
         outcome
     }
 
-    fn learn_from(&mut self, before: Option<Advertisement>, latest: &Advertisement, now: MonoTime) {
+    fn learn_from_advertisement(
+        &mut self,
+        before: Option<Advertisement>,
+        latest: &Advertisement,
+        now: MonoTime,
+    ) {
         self.latest_term = self.latest_term.max(latest.term);
         // A member that leaves never takes over, so an unready member need not wait for it.
         if latest.is_ready && !latest.role.is_leaving() {
@@ -251,9 +256,9 @@ impl GroupElection {
         }
         if !self.role.is_active() && latest.is_exporting() && self.trusts_peer(latest) {
             // If there are several active members, the lowest watermark counts: each of them may fail next.
-            let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
+            let lowest = self.lowest_trusted_span(now).filter(|span| span.watermark_ns < latest.watermark_ns);
             self.mark =
-                ExportedSpan::join_latest(self.mark, lowest.unwrap_or_else(|| latest.exported_span()));
+                ExportedSpan::merge_latest_span(self.mark, lowest.unwrap_or_else(|| latest.exported_span()));
         }
     }
 
@@ -264,7 +269,7 @@ impl GroupElection {
             // A change of role is advertised at once: the other members need not wait for the interval.
             self.next_advertisement = now;
         }
-        let advertisement = (now >= self.next_advertisement).then(|| self.make_advertisement(now));
+        let advertisement = (now >= self.next_advertisement).then(|| self.build_advertisement(now));
         ElectionActions { change, advertisement }
     }
 
@@ -276,7 +281,7 @@ impl GroupElection {
 
     /// Returns the last advertisement of this member. A standby succeeds it at once.
     pub fn leave_group(mut self, now: MonoTime) -> Advertisement {
-        let mut farewell = self.make_advertisement(now);
+        let mut farewell = self.build_advertisement(now);
         farewell.role = if self.role.is_active() {
             AdvertisedRole::LeavingActive
         } else {
@@ -290,11 +295,15 @@ impl GroupElection {
             // This process was stopped for so long that another member may be active. It stops exporting first. Then it waits
             // for advertisements: a takeover at once would use information from before the pause.
             self.listening_until = now + self.options.hold_time(self.slowest_interval());
-            return self.role.is_active().then(|| self.step_down(now));
+            return self.role.is_active().then(|| self.step_down_from_leadership(now));
         }
         match self.role {
-            GroupRole::Active { .. } => self.must_become_standby(now).then(|| self.step_down(now)),
-            GroupRole::Standby => self.takeover_at(now).is_some_and(|at| now >= at).then(|| self.take_over()),
+            GroupRole::Active { .. } => {
+                self.must_become_standby(now).then(|| self.step_down_from_leadership(now))
+            }
+            GroupRole::Standby => {
+                self.takeover_at(now).is_some_and(|at| now >= at).then(|| self.take_over_leadership())
+            }
         }
     }
 
@@ -334,7 +343,7 @@ impl GroupElection {
         Some(vacant_at + takeover_skew(rivals, &self.options))
     }
 
-    fn take_over(&mut self) -> RoleChange {
+    fn take_over_leadership(&mut self) -> RoleChange {
         // The other members refuse an advertisement with a greater count.
         let count = self.latest_term.count.saturating_add(1).min(GroupTerm::MAX_VALID_COUNT);
         let term = GroupTerm { count, meter: self.options.meter };
@@ -345,15 +354,15 @@ impl GroupElection {
         RoleChange::BecameActive { term, replay_from_ns: self.exported.watermark_ns }
     }
 
-    fn step_down(&mut self, now: MonoTime) -> RoleChange {
+    fn step_down_from_leadership(&mut self, now: MonoTime) -> RoleChange {
         self.role = GroupRole::Standby;
         self.contested_at = now;
         // If no other member is active, the next takeover continues where this one stopped.
         if self.exported.whole_from_ns != NO_WHOLE_RECORD {
-            self.mark = ExportedSpan::join_latest(self.mark, self.exported);
+            self.mark = ExportedSpan::merge_latest_span(self.mark, self.exported);
         }
-        if let Some(lowest) = self.lowest_trusted(now) {
-            self.mark = ExportedSpan::join_latest(self.mark, lowest);
+        if let Some(lowest) = self.lowest_trusted_span(now) {
+            self.mark = ExportedSpan::merge_latest_span(self.mark, lowest);
         }
         RoleChange::BecameStandby { active: self.active_peer(now) }
     }
@@ -371,7 +380,7 @@ impl GroupElection {
         self.trusts_peer(active) && !(is_better && self.is_ready())
     }
 
-    fn make_advertisement(&mut self, now: MonoTime) -> Advertisement {
+    fn build_advertisement(&mut self, now: MonoTime) -> Advertisement {
         // The interval counts from the planned time, so that a late tick does not shift all later ones. After a long pause,
         // missed advertisements are not repeated.
         let planned = self.next_advertisement + self.options.interval;
@@ -420,7 +429,7 @@ impl GroupElection {
         self.alive_peers(now).filter(|advertisement| advertisement.role.is_active())
     }
 
-    fn lowest_trusted(&self, now: MonoTime) -> Option<ExportedSpan> {
+    fn lowest_trusted_span(&self, now: MonoTime) -> Option<ExportedSpan> {
         let trusted = self.active_peers(now).filter(|advertisement| self.trusts_peer(advertisement));
         trusted.map(Advertisement::exported_span).min_by_key(|span| span.watermark_ns)
     }

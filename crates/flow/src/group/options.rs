@@ -60,7 +60,7 @@ impl ElectionOptions {
         }
     }
 
-    pub fn check_valid(&self) -> Result<(), ElectionOptionsError> {
+    pub fn check_election_options(&self) -> Result<(), ElectionOptionsError> {
         if !Self::is_valid_interval(self.interval) {
             return Err(ElectionOptionsError::Interval(self.interval));
         }

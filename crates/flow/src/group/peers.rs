@@ -73,7 +73,7 @@ impl PeerTable {
             return AdvertisementOutcome::Repeated;
         }
         if peer.advertisement.boot != advertisement.boot {
-            peer.end_boot();
+            peer.record_boot_end();
         }
         peer.advertisement = *advertisement;
         peer.heard_at = now;
@@ -101,7 +101,7 @@ impl GroupPeer {
         earlier.is_some_and(|earlier| is_alive || advertisement.sequence <= earlier.sequence)
     }
 
-    fn end_boot(&mut self) {
+    fn record_boot_end(&mut self) {
         let Advertisement { boot, sequence, .. } = self.advertisement;
         // Each boot is listed once: `has_received` may have accepted an earlier one again.
         self.earlier.retain(|earlier| earlier.boot != boot);

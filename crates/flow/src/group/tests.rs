@@ -444,12 +444,12 @@ fn advertisements_keep_their_pace() {
 
 #[test]
 fn options_are_checked() {
-    assert_eq!(options(1).check_valid(), Ok(()));
+    assert_eq!(options(1).check_election_options(), Ok(()));
     for interval in [9, 10_001].map(Nanos::from_millis) {
-        let error = ElectionOptions { interval, ..options(1) }.check_valid().unwrap_err();
+        let error = ElectionOptions { interval, ..options(1) }.check_election_options().unwrap_err();
         assert!(error.to_string().contains("use 10ms to 10s"), "{error}");
     }
-    assert!(ElectionOptions { multiplier: 1, ..options(1) }.check_valid().is_err());
+    assert!(ElectionOptions { multiplier: 1, ..options(1) }.check_election_options().is_err());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Link types of capture files other than Ethernet.
 
 use super::encapsulation::{self, LinkPayload};
-use super::link::{self, Layer3, LinkNext};
+use super::link::{self, Layer3, LinkHeaderType};
 use super::span::FrameSpan;
 use crate::{IgnoredReason, PacketInfo};
 
@@ -56,7 +56,7 @@ impl LinkKind {
     }
 
     /// Reads down to the first IP header.
-    pub(super) fn find_ip<'a>(
+    pub(super) fn find_ip_packet<'a>(
         self,
         bytes: FrameSpan<'a>,
         packet: &mut PacketInfo,
@@ -72,7 +72,7 @@ impl LinkKind {
                 if [l0, l1] == [0, 6] {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk_headers(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::walk_headers(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             Self::Cooked2 => {
                 let mut rest = bytes;
@@ -81,7 +81,7 @@ impl LinkKind {
                 if len == 6 {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk_headers(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::walk_headers(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             // The address family uses the byte order and the numbers of the capturing system, which the file
             // does not name. IP states its version itself.
@@ -93,7 +93,7 @@ impl LinkKind {
                     packet.destination_mac = destination;
                 }
                 let rest = bytes.skip(payload.at).ok_or(IgnoredReason::ShortLink)?;
-                link::walk_headers(LinkNext::Type(payload.kind), rest, packet)
+                link::walk_headers(LinkHeaderType::Type(payload.kind), rest, packet)
             }
         }
     }

@@ -55,7 +55,7 @@ fn next_layer(link: LinkKind, bytes: &[u8]) -> Option<NextLayer> {
         LinkKind::Ppi => return read_ppi(bytes),
         // A radiotap header states its length, and only 802.11 follows it.
         LinkKind::Radiotap => return Some(NextLayer::Link(LinkKind::Wireless, le_u16(bytes, 2)?.into())),
-        LinkKind::Wireless => read_wireless(bytes)?,
+        LinkKind::Wireless => read_wireless_header(bytes)?,
         LinkKind::Ppp => read_ppp(bytes)?,
         LinkKind::Hdlc => LinkPayload::new(be_u16(bytes, 2)?, 4),
         LinkKind::Nflog => read_nflog(bytes)?,
@@ -114,7 +114,7 @@ fn read_ppp(bytes: &[u8]) -> Option<LinkPayload> {
 }
 
 /// IEEE 802.11, section 9.2.
-fn read_wireless(bytes: &[u8]) -> Option<LinkPayload> {
+fn read_wireless_header(bytes: &[u8]) -> Option<LinkPayload> {
     let [control, flags] = *bytes.first_chunk()?;
     let is_data = control & 0b1111 == 0b1000;
     let has_qos = control & 0x80 != 0;
@@ -196,7 +196,7 @@ const UNREAD_LINK_TYPES: [(u16, &str); 16] = [
 ];
 
 /// Returns the name of a link type that is not read: its number, and its name if it is in the list.
-pub fn name_of_unread(number: u16) -> String {
+pub fn unread_header_name(number: u16) -> String {
     match UNREAD_LINK_TYPES.iter().find(|(known, _)| *known == number) {
         Some((_, name)) => format!("{number} ({name})"),
         None => number.to_string(),

@@ -4,7 +4,7 @@
 //! Invariant: it gives the same packet as the general parser, and leaves everything unusual to that one.
 
 use super::content;
-use super::link::is_vlan;
+use super::link::is_vlan_ether_type;
 use super::{FrameArrival, ipv4_mapped};
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
 use crate::{PacketInfo, flags};
@@ -29,7 +29,7 @@ pub(super) fn read_frame(
     let mut kind = u16::from_be_bytes([head[12], head[13]]);
     let mut vlans = [0; 2];
     for vlan in &mut vlans {
-        if !is_vlan(kind) {
+        if !is_vlan_ether_type(kind) {
             break;
         }
         let Some((tag, behind)) = rest.split_first_chunk::<4>() else { return false };
@@ -37,7 +37,7 @@ pub(super) fn read_frame(
         kind = u16::from_be_bytes([tag[2], tag[3]]);
         rest = behind;
     }
-    let link = FastLink { head, vlans };
+    let link = FastLinkHeaders { head, vlans };
     match kind {
         0x0800 => read_ipv4(rest, link, arrival, tunnels, packet),
         0x86dd => read_ipv6(rest, link, arrival, tunnels, packet),
@@ -46,12 +46,12 @@ pub(super) fn read_frame(
 }
 
 #[derive(Clone, Copy)]
-struct FastLink<'a> {
+struct FastLinkHeaders<'a> {
     head: &'a [u8; 14],
     vlans: [u16; 2],
 }
 
-impl FastLink<'_> {
+impl FastLinkHeaders<'_> {
     #[inline]
     fn mac_at(self, at: usize) -> [u8; 6] {
         self.head[at..].first_chunk().copied().unwrap_or_default()
@@ -61,7 +61,7 @@ impl FastLink<'_> {
 #[inline]
 fn read_ipv4(
     bytes: &[u8],
-    link: FastLink<'_>,
+    link: FastLinkHeaders<'_>,
     arrival: FrameArrival,
     tunnels: bool,
     packet: &mut PacketInfo,
@@ -91,14 +91,14 @@ fn read_ipv4(
         tcp_flags: part.flags,
         ttl: ip[8],
         tos: ip[1],
-        flags: cut_flag(usize::from(total), bytes.len()),
+        flags: cut_short_flag(usize::from(total), bytes.len()),
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
         content: content::hash_payload(
             ip[9],
             u16::from_be_bytes([ip[4], ip[5]]),
-            packet_end(behind, total - 20),
+            captured_payload(behind, total - 20),
         ),
         ..PacketInfo::default()
     };
@@ -108,7 +108,7 @@ fn read_ipv4(
 #[inline]
 fn read_ipv6(
     bytes: &[u8],
-    link: FastLink<'_>,
+    link: FastLinkHeaders<'_>,
     arrival: FrameArrival,
     tunnels: bool,
     packet: &mut PacketInfo,
@@ -139,11 +139,11 @@ fn read_ipv6(
         tcp_flags: part.flags,
         ttl: ip[7],
         tos: ip[0] << 4 | ip[1] >> 4,
-        flags: flags::IPV6_FLAG | cut_flag(total, bytes.len()),
+        flags: flags::IPV6_FLAG | cut_short_flag(total, bytes.len()),
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
-        content: content::hash_payload(ip[6], 0, packet_end(behind, payload)),
+        content: content::hash_payload(ip[6], 0, captured_payload(behind, payload)),
         ..PacketInfo::default()
     };
     true
@@ -151,7 +151,7 @@ fn read_ipv6(
 
 /// Returns the captured part of a packet's payload, without the bytes that follow the packet in its frame.
 #[inline]
-fn packet_end(behind: &[u8], payload: u16) -> &[u8] {
+fn captured_payload(behind: &[u8], payload: u16) -> &[u8] {
     &behind[..behind.len().min(payload.into())]
 }
 
@@ -180,6 +180,6 @@ fn transport_of(protocol: u8, head: &[u8; NEEDED_TRANSPORT_BYTES], tunnels: bool
 }
 
 #[inline]
-fn cut_flag(total: usize, here: usize) -> u8 {
+fn cut_short_flag(total: usize, here: usize) -> u8 {
     if total > here { flags::CUT_FLAG } else { 0 }
 }

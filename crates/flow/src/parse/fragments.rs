@@ -89,14 +89,14 @@ impl FragmentEntry {
     }
 }
 
-fn oldest_of(set: &[FragmentEntry; FRAGMENT_CACHE_WAYS]) -> usize {
+fn oldest_entry_of(set: &[FragmentEntry; FRAGMENT_CACHE_WAYS]) -> usize {
     (0..FRAGMENT_CACHE_WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0)
 }
 
 impl FragmentTable {
     pub(super) fn new(options: ParseOptions) -> Self {
         let sets =
-            // A power of two, because `set_for_key` finds the set by a mask.
+            // A power of two, because `cache_set_for_key` finds the set by a mask.
             if options.fragments == 0 { 0 } else { options.fragments.div_ceil(FRAGMENT_CACHE_WAYS).next_power_of_two() };
         Self {
             sets: vec![[FragmentEntry::default(); FRAGMENT_CACHE_WAYS]; sets],
@@ -111,17 +111,17 @@ impl FragmentTable {
     }
 
     /// Keeps the ports of a first fragment.
-    pub(super) fn keep_ports(&mut self, id: FragmentId, packet: &PacketInfo) {
+    pub(super) fn remember_ports(&mut self, id: FragmentId, packet: &PacketInfo) {
         self.counts.first += 1;
         let key = FragmentKey::from_packet(id, packet);
         let keep_ns = self.keep_ns;
         let now = packet.at_ns;
-        let Some(set) = self.set_for_key(&key) else { return };
+        let Some(set) = self.cache_set_for_key(&key) else { return };
         // Places are tried in this order: the same packet again, a free place, the oldest. No packet takes two places of a set.
         let same = set.iter().position(|entry| entry.is_used && entry.key == key);
         let place = same.or_else(|| set.iter().position(|entry| entry.is_free_at(now, keep_ns)));
         let evicted = place.is_none();
-        let place = place.unwrap_or_else(|| oldest_of(set));
+        let place = place.unwrap_or_else(|| oldest_entry_of(set));
         set[place] = FragmentEntry {
             key,
             at_ns: now,
@@ -134,11 +134,12 @@ impl FragmentTable {
     }
 
     /// Gives a later fragment the ports of its first one.
-    pub(super) fn fill_ports(&mut self, id: FragmentId, packet: &mut PacketInfo) {
+    pub(super) fn fill_fragment_ports(&mut self, id: FragmentId, packet: &mut PacketInfo) {
         let key = FragmentKey::from_packet(id, packet);
         let keep_ns = self.keep_ns;
-        let found =
-            self.set_for_key(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
+        let found = self
+            .cache_set_for_key(&key)
+            .and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
         match found.copied() {
             // The packet does not wait for the first fragment: it is metered now, with ports 0.
             None => self.counts.early += 1,
@@ -154,7 +155,7 @@ impl FragmentTable {
         }
     }
 
-    fn set_for_key(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; FRAGMENT_CACHE_WAYS]> {
+    fn cache_set_for_key(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; FRAGMENT_CACHE_WAYS]> {
         // Without sets the mask is all ones, so no index is in range and no ports are stored.
         let mask = self.sets.len().wrapping_sub(1);
         let hash = key.hash_with(&self.hasher);

@@ -63,7 +63,7 @@ pub(super) fn read_ipv4<'a>(
     if bytes.wire_len() < own {
         return Err(IgnoredReason::ShortIp);
     }
-    let packet_bytes = bytes.limit_to(total);
+    let packet_bytes = bytes.limit_length(total);
     packet.source = ipv4_mapped([head[12], head[13], head[14], head[15]]);
     packet.destination = ipv4_mapped([head[16], head[17], head[18], head[19]]);
     packet.bytes = clamp_length(total);
@@ -111,7 +111,7 @@ pub(super) fn read_ipv6<'a>(
     // "No next header" is the only case in which a payload of zero bytes is really empty.
     let states_none = stated == 0 && head[6] != NO_NEXT_HEADER;
     let payload = if states_none { rest.wire_len() } else { stated };
-    let rest = rest.limit_to(payload);
+    let rest = rest.limit_length(payload);
     packet.source.copy_from_slice(&head[8..24]);
     packet.destination.copy_from_slice(&head[24..40]);
     packet.bytes = clamp_length(payload + 40);
@@ -139,10 +139,10 @@ fn read_extensions<'a>(
             | DESTINATION_OPTIONS_HEADER
             | MOBILITY_HEADER
             | HIP_HEADER
-            | SHIM6_HEADER => read_option(bytes, 8, 1),
+            | SHIM6_HEADER => read_option_header(bytes, 8, 1),
             // RFC 4302 section 2.2: the length of this header is in words of four bytes, less two. All other
             // headers count eight bytes, less one.
-            AUTHENTICATION_HEADER => read_option(bytes, 4, 2),
+            AUTHENTICATION_HEADER => read_option_header(bytes, 4, 2),
             FRAGMENT_HEADER if packet.flags & flags::IPV6_FLAG != 0 => {
                 let found = read_fragment(bytes, packet);
                 part = found.map_or(part, |found| found.part);
@@ -180,7 +180,7 @@ struct FragmentHeader<'a> {
 }
 
 /// Reads a header that states its length in units of `unit` bytes, less `more` of them. Returns the bytes after it.
-fn read_option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
+fn read_option_header(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
     let [protocol, len] = *bytes.bytes.first_chunk()?;
     Some(NextHeader { protocol, bytes: bytes.skip((usize::from(len) + more) * unit)? })
 }

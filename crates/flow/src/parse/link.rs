@@ -27,7 +27,7 @@ pub(super) enum Layer3<'a> {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum LinkNext {
+pub(super) enum LinkHeaderType {
     Ethernet,
     Type(u16),
     Ppp,
@@ -38,7 +38,7 @@ pub(super) fn walk_ethernet<'a>(
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
 ) -> Result<Layer3<'a>, IgnoredReason> {
-    walk_headers(LinkNext::Ethernet, bytes, packet)
+    walk_headers(LinkHeaderType::Ethernet, bytes, packet)
 }
 
 /// Reads the payload of a tunnel down to IP.
@@ -51,9 +51,9 @@ pub(super) fn walk_tunnel_payload<'a>(
         TunnelPayload::Ethernet => {
             // The labels before the tunnel do not belong to the inner packet.
             packet.mpls = [0; 3];
-            walk_headers(LinkNext::Ethernet, bytes, packet)
+            walk_headers(LinkHeaderType::Ethernet, bytes, packet)
         }
-        TunnelPayload::Type(kind) => walk_headers(LinkNext::Type(kind), bytes, packet),
+        TunnelPayload::Type(kind) => walk_headers(LinkHeaderType::Type(kind), bytes, packet),
         TunnelPayload::Ip => read_ip_version(bytes),
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn read_ip_version(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, Ignore
 /// Follows the headers from the stated type to IP.
 #[inline]
 pub(super) fn walk_headers<'a>(
-    first: LinkNext,
+    first: LinkHeaderType,
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
 ) -> Result<Layer3<'a>, IgnoredReason> {
@@ -81,38 +81,38 @@ pub(super) fn walk_headers<'a>(
     // The loop runs once more than headers are allowed: the last turn finds IP.
     for _ in 0..=MAX_LINK_HEADERS {
         next = match next {
-            LinkNext::Ethernet => {
+            LinkHeaderType::Ethernet => {
                 // In a pseudowire, the tags of the inner frame count, not those of the outer frame.
                 tags = 0;
                 read_ethernet(&mut bytes, packet)?
             }
-            LinkNext::Type(IPV4) => return Ok(Layer3::V4(bytes)),
-            LinkNext::Type(IPV6) => return Ok(Layer3::V6(bytes)),
-            LinkNext::Type(kind) if is_vlan(kind) => {
+            LinkHeaderType::Type(IPV4) => return Ok(Layer3::V4(bytes)),
+            LinkHeaderType::Type(IPV6) => return Ok(Layer3::V6(bytes)),
+            LinkHeaderType::Type(kind) if is_vlan_ether_type(kind) => {
                 tags += 1;
                 read_vlan(&mut bytes, tags, packet)?
             }
-            LinkNext::Type(kind) if is_mpls(kind) => read_mpls(&mut bytes, packet)?,
-            LinkNext::Type(PPPOE_ETHERTYPE) => read_pppoe(&mut bytes)?,
-            LinkNext::Type(ARP) => return Err(IgnoredReason::Arp),
-            LinkNext::Type(kind) => read_llc(kind, &mut bytes)?,
-            LinkNext::Ppp => read_ppp(&mut bytes)?,
+            LinkHeaderType::Type(kind) if is_mpls_ether_type(kind) => read_mpls(&mut bytes, packet)?,
+            LinkHeaderType::Type(PPPOE_ETHERTYPE) => read_pppoe(&mut bytes)?,
+            LinkHeaderType::Type(ARP) => return Err(IgnoredReason::Arp),
+            LinkHeaderType::Type(kind) => read_llc(kind, &mut bytes)?,
+            LinkHeaderType::Ppp => read_ppp(&mut bytes)?,
         };
     }
     Err(IgnoredReason::TooDeep)
 }
 
 #[inline]
-pub(super) const fn is_vlan(kind: u16) -> bool {
+pub(super) const fn is_vlan_ether_type(kind: u16) -> bool {
     matches!(kind, 0x8100 | 0x88a8 | 0x9100)
 }
 
-const fn is_mpls(kind: u16) -> bool {
+const fn is_mpls_ether_type(kind: u16) -> bool {
     matches!(kind, 0x8847 | 0x8848)
 }
 
 /// Result of a step: it takes its header off the front and returns the type of the next one.
-type LinkStep = Result<LinkNext, IgnoredReason>;
+type LinkStep = Result<LinkHeaderType, IgnoredReason>;
 
 #[inline]
 fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
@@ -124,7 +124,7 @@ fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep
     // one do not belong to the inner frame.
     packet.vlan = 0;
     packet.inner_vlan = 0;
-    Ok(LinkNext::Type(u16::from_be_bytes([k0, k1])))
+    Ok(LinkHeaderType::Type(u16::from_be_bytes([k0, k1])))
 }
 
 fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> LinkStep {
@@ -136,7 +136,7 @@ fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) ->
         // A third tag has no column; the packet counts all the same.
         _ => {}
     }
-    Ok(LinkNext::Type(u16::from_be_bytes([c, d])))
+    Ok(LinkHeaderType::Type(u16::from_be_bytes([c, d])))
 }
 
 /// IEEE 802.3: a length in place of a type, then LLC, and a type behind SNAP.
@@ -145,10 +145,10 @@ fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
         return Err(IgnoredReason::NotIp);
     }
     // IEEE 802.3 pads short frames, and only this length says where the padding begins.
-    *bytes = bytes.limit_to(kind.into());
+    *bytes = bytes.limit_length(kind.into());
     let [snap @ .., a, b] = *bytes.take_array::<8>().ok_or(IgnoredReason::NotIp)?;
     if snap == SNAP_HEADER {
-        Ok(LinkNext::Type(u16::from_be_bytes([a, b])))
+        Ok(LinkHeaderType::Type(u16::from_be_bytes([a, b])))
     } else {
         Err(IgnoredReason::NotIp)
     }
@@ -160,8 +160,8 @@ fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
     if version != 0x11 || code != 0 {
         return Err(IgnoredReason::NotIp);
     }
-    *bytes = bytes.limit_to(u16::from_be_bytes([a, b]).into());
-    Ok(LinkNext::Ppp)
+    *bytes = bytes.limit_length(u16::from_be_bytes([a, b]).into());
+    Ok(LinkHeaderType::Ppp)
 }
 
 /// A protocol number of PPP, which may be written in one byte.
@@ -173,7 +173,7 @@ fn read_ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
         let [second] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
         protocol = u16::from_be_bytes([first, second]);
     }
-    ppp_type(protocol).map(LinkNext::Type).ok_or(IgnoredReason::NotIp)
+    ppp_type(protocol).map(LinkHeaderType::Type).ok_or(IgnoredReason::NotIp)
 }
 
 /// Returns the Ethernet type of a PPP protocol's payload; `None` if that is not metered.
@@ -208,19 +208,19 @@ fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
 fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
     let first = bytes.bytes.first().ok_or(IgnoredReason::ShortIp)?;
     match first >> 4 {
-        4 if is_ipv4(*bytes) => Ok(LinkNext::Type(IPV4)),
-        6 if is_ipv6(*bytes) => Ok(LinkNext::Type(IPV6)),
+        4 if is_ipv4(*bytes) => Ok(LinkHeaderType::Type(IPV4)),
+        6 if is_ipv6(*bytes) => Ok(LinkHeaderType::Type(IPV6)),
         // A tagged frame looks like Ethernet even from its fifth byte on. So this check comes before the one for
         // a control word, which skips four bytes.
-        _ if is_ethernet(*bytes) => Ok(LinkNext::Ethernet),
+        _ if is_ethernet(*bytes) => Ok(LinkHeaderType::Ethernet),
         // RFC 4385 section 3: a control word begins with four zero bits, so that it does not look like IP.
         0 => {
             *bytes = bytes.skip(4).filter(|behind| is_ethernet(*behind)).ok_or(IgnoredReason::NotIp)?;
-            Ok(LinkNext::Ethernet)
+            Ok(LinkHeaderType::Ethernet)
         }
         // An IP header that is cut or wrong: its reader says how.
-        4 => Ok(LinkNext::Type(IPV4)),
-        6 => Ok(LinkNext::Type(IPV6)),
+        4 => Ok(LinkHeaderType::Type(IPV4)),
+        6 => Ok(LinkHeaderType::Type(IPV6)),
         _ => Err(IgnoredReason::NotIp),
     }
 }
@@ -251,6 +251,8 @@ fn is_ethernet(bytes: FrameSpan<'_>) -> bool {
     match be_u16(head, 12) {
         IPV4 => head[14] >> 4 == 4,
         IPV6 => head[14] >> 4 == 6,
-        kind => is_vlan(kind) || is_mpls(kind) || kind == ARP || kind == PPPOE_ETHERTYPE,
+        kind => {
+            is_vlan_ether_type(kind) || is_mpls_ether_type(kind) || kind == ARP || kind == PPPOE_ETHERTYPE
+        }
     }
 }

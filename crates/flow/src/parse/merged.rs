@@ -54,7 +54,7 @@ pub struct SelectedSegments {
 
 /// An IP packet in a frame, and its transport.
 #[derive(Clone, Copy, Debug)]
-struct NestedIp {
+struct NestedIpPacket {
     ip_at: usize,
     end: usize,
     transport_at: usize,
@@ -67,13 +67,13 @@ impl PacketSegments {
         let full_len = full_len.max(frame.len());
         let mut nested = [None; MAX_IP_DEPTH];
         find_nested_ips(frame, full_len, &mut nested);
-        let is_repeated = |ip: &NestedIp| match note.transport_at {
+        let is_repeated = |ip: &NestedIpPacket| match note.transport_at {
             Some(at) => ip.transport_at == at,
             // If packets of a tunnel were merged as packets of its outer header, the inner ones end before the frame does.
             None => ip.end == full_len,
         };
         let repeated = nested.iter().rposition(|ip| ip.as_ref().is_some_and(is_repeated))?;
-        let NestedIp { ip_at, transport_at, protocol, .. } = nested[repeated]?;
+        let NestedIpPacket { ip_at, transport_at, protocol, .. } = nested[repeated]?;
         let own = match protocol {
             // TCP options are repeated in every segment, so the whole header counts, not only its 20 bytes.
             TCP => usize::from(frame.get(transport_at + 12)? >> 4) * 4,
@@ -148,11 +148,11 @@ impl PacketSegments {
 fn find_nested_ips(
     frame: &[u8],
     full_len: usize,
-    nested: &mut [Option<NestedIp>; MAX_IP_DEPTH],
+    nested: &mut [Option<NestedIpPacket>; MAX_IP_DEPTH],
 ) -> Option<()> {
     let mut packet = PacketInfo::default();
     let span = FrameSpan { bytes: frame, missing: full_len - frame.len() };
-    let mut layer3 = LinkKind::Ethernet.find_ip(span, &mut packet).ok()?;
+    let mut layer3 = LinkKind::Ethernet.find_ip_packet(span, &mut packet).ok()?;
     for place in nested {
         let (header, payload) = match layer3 {
             Layer3::V4(bytes) => (bytes, ip::read_ipv4(bytes, &mut packet).ok()?),
@@ -160,11 +160,11 @@ fn find_nested_ips(
         };
         // A fragment was never merged: the kernel merges whole packets of one flow.
         let PacketPart::Whole = payload.part else { return None };
-        let ip_at = offset_in(frame, header.bytes)?;
-        *place = Some(NestedIp {
+        let ip_at = offset_in_frame(frame, header.bytes)?;
+        *place = Some(NestedIpPacket {
             ip_at,
             end: ip_at + packet.bytes as usize,
-            transport_at: offset_in(frame, payload.bytes.bytes)?,
+            transport_at: offset_in_frame(frame, payload.bytes.bytes)?,
             protocol: packet.protocol,
         });
         // A tunnel is recognised by its port.
@@ -177,7 +177,7 @@ fn find_nested_ips(
 }
 
 /// Returns the offset of a part of a frame.
-fn offset_in(frame: &[u8], part: &[u8]) -> Option<usize> {
+fn offset_in_frame(frame: &[u8], part: &[u8]) -> Option<usize> {
     part.as_ptr()
         .addr()
         .checked_sub(frame.as_ptr().addr())

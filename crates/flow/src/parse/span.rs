@@ -28,7 +28,7 @@ impl<'a> FrameSpan<'a> {
     }
 
     /// Keeps the first `len` bytes, as a header states. Bytes behind them are padding; missing bytes were cut.
-    pub(super) fn limit_to(self, len: usize) -> Self {
+    pub(super) fn limit_length(self, len: usize) -> Self {
         match self.bytes.get(..len) {
             Some(bytes) => Self { bytes, missing: 0 },
             None => Self { missing: len - self.bytes.len(), ..self },

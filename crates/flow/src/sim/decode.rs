@@ -107,14 +107,14 @@ impl SimDecoder {
         }
         let mut rest = &bytes[HEADER..];
         for index in 0..header.items {
-            take_item(read_item(&mut rest, index, header.base_ns)?);
+            take_item(read_sim_item(&mut rest, index, header.base_ns)?);
         }
         if rest.is_empty() { Ok(header) } else { Err(SimError::Left { left: rest.len() }) }
     }
 }
 
 /// Takes the item at the beginning of `rest`.
-fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimError> {
+fn read_sim_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimError> {
     let bytes = *rest;
     let kind = bytes.first().copied().ok_or(SimError::Cut { have: 0, want: 1 })?;
     let length = match kind {
@@ -123,7 +123,7 @@ fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimE
         kind if kind == item::FLOW_V4_ITEM_LAYOUT.kind => item::FLOW_V4_ITEM_LAYOUT.length,
         kind if kind == item::FLOW_V6_ITEM_LAYOUT.kind => item::FLOW_V6_ITEM_LAYOUT.length,
         kind if kind == item::LEDGER_ITEM_LAYOUT.kind => {
-            item::LEDGER_ITEM_LAYOUT.length + 8 * ledger_values(bytes)
+            item::LEDGER_ITEM_LAYOUT.length + 8 * ledger_value_count(bytes)
         }
         kind => return Err(SimError::Kind { index, kind }),
     };
@@ -137,7 +137,7 @@ fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimE
     })
 }
 
-fn ledger_values(bytes: &[u8]) -> usize {
+fn ledger_value_count(bytes: &[u8]) -> usize {
     bytes.get(2..4).map_or(0, |count| usize::from(u16::from_be_bytes([count[0], count[1]])))
 }
 

@@ -73,7 +73,12 @@ impl SimEncoder {
     }
 
     pub fn add_ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
-        self.make_room(item::LEDGER_ITEM_LAYOUT.length + 8 * LEDGER_ACCOUNTS.len(), now_ns, now_ns, sink);
+        self.make_datagram_room(
+            item::LEDGER_ITEM_LAYOUT.length + 8 * LEDGER_ACCOUNTS.len(),
+            now_ns,
+            now_ns,
+            sink,
+        );
         self.buffer.extend([item::LEDGER_ITEM_LAYOUT.kind, 0]);
         self.buffer.extend(fitting_u16(LEDGER_ACCOUNTS.len()).to_be_bytes());
         self.buffer.extend([0; 4]);
@@ -119,14 +124,14 @@ impl SimEncoder {
     }
 
     fn add_packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
-        self.make_room(item::PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
+        self.make_datagram_room(item::PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
         // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. Values
         // that do not fit take the long form, in this datagram if it has room for it.
         if let (Some(delta), 0) = (self.time_delta(at_ns), bytes >> 24) {
             self.buffer.extend((u32::from(item::PACKET_ITEM_LAYOUT.kind) << 24 | bytes).to_be_bytes());
             self.buffer.extend(delta.to_be_bytes());
         } else {
-            self.make_room(item::LONG_PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
+            self.make_datagram_room(item::LONG_PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
             self.buffer.extend([item::LONG_PACKET_ITEM_LAYOUT.kind, 0, 0, 0]);
             self.buffer.extend(bytes.to_be_bytes());
             self.buffer.extend(at_ns.to_be_bytes());
@@ -146,7 +151,7 @@ impl SimEncoder {
     ) {
         // An IPv6 packet may have a mapped address at one end. The short form needs two of them.
         let layout = if key.is_ipv4() { item::FLOW_V4_ITEM_LAYOUT } else { item::FLOW_V6_ITEM_LAYOUT };
-        self.make_room(layout.length, at_ns, now_ns, sink);
+        self.make_datagram_room(layout.length, at_ns, now_ns, sink);
         self.buffer.extend([layout.kind, key.protocol, key.tunnel as u8, 0]);
         self.buffer.extend(key.vlan.to_be_bytes());
         self.buffer.extend(key.inner_vlan.to_be_bytes());
@@ -162,7 +167,7 @@ impl SimEncoder {
     }
 
     /// Makes room for an item, in a new datagram if this one has none. A datagram's base time is that of its first item.
-    fn make_room(&mut self, length: usize, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+    fn make_datagram_room(&mut self, length: usize, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
         if self.buffer.len() + length > self.options.datagram_bytes {
             self.flush_datagram(sink);
         }

@@ -21,14 +21,14 @@ struct ExpiredSlots {
 impl<H: MemoryHints> FlowTable<H> {
     /// Reports everything that is due for a flow by a time. Returns whether the flow continues; if not, its
     /// slot still holds its key.
-    pub(super) fn report_due(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
+    pub(super) fn report_due_flow(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         loop {
             let due = self.limits.flow_deadline(&self.hot[slot]);
             if due.at_ns > at_ns {
                 return true;
             }
             // A report moves the deadline, so this loop ends: a part without packets ends only by silence.
-            self.report_part(slot, due.reason, outlet);
+            self.report_flow_part(slot, due.reason, outlet);
             if due.reason != EndReason::Active {
                 return false;
             }
@@ -39,7 +39,7 @@ impl<H: MemoryHints> FlowTable<H> {
     pub(super) fn run_timers(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         let mut left = most;
         while left > 0 {
-            let expired = self.take_expired(now_ns);
+            let expired = self.take_expired_slots(now_ns);
             for &slot in &expired.slots[..expired.count] {
                 self.on_timer(slot as usize, now_ns, outlet);
             }
@@ -53,10 +53,10 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Takes some slots with expired timers, and prefetches all their memory.
-    fn take_expired(&mut self, now_ns: u64) -> ExpiredSlots {
+    fn take_expired_slots(&mut self, now_ns: u64) -> ExpiredSlots {
         let mut expired = ExpiredSlots { slots: [NONE; EXPIRED_FLOWS_PER_BATCH], count: 0 };
         while expired.count < EXPIRED_FLOWS_PER_BATCH
-            && let Some(slot) = self.wheel.take_due(wheel::tick_at(now_ns))
+            && let Some(slot) = self.wheel.take_due_timer(wheel::tick_at(now_ns))
         {
             H::prefetch(&self.hot[slot as usize]);
             H::prefetch(&self.cold[slot as usize]);
@@ -71,12 +71,12 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     fn on_timer(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
-        if self.report_due(slot, now_ns, outlet) {
+        if self.report_due_flow(slot, now_ns, outlet) {
             let timer = self.limits.timer_setting(&self.hot[slot]);
             self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
             return;
         }
-        self.report_end(slot, outlet);
+        self.report_flow_end(slot, outlet);
         // A meter of a group keeps an ended flow a little longer: a packet in that time may
         // have come before the end at another meter.
         let until_ns =
@@ -89,17 +89,22 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Emits the last record of an ended flow with an empty last part, if its history is kept: see the module there.
-    pub(super) fn report_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+    pub(super) fn report_flow_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         let hot = &self.hot[slot];
         let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_unreported(slot));
         if is_untold && hot.is_empty() {
-            let end = if hot.has_state(ENDED_STATE) { EndReason::EndOfFlow } else { EndReason::Idle };
+            let end = if hot.has_flow_state(ENDED_STATE) { EndReason::EndOfFlow } else { EndReason::Idle };
             self.emit_record(slot, end, outlet);
         }
     }
 
     /// Reports the counts since the last report. Returns whether there were any.
-    pub(super) fn report_part(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
+    pub(super) fn report_flow_part(
+        &mut self,
+        slot: usize,
+        end: EndReason,
+        outlet: &mut impl FlowOutlet,
+    ) -> bool {
         let is_due = !self.hot[slot].is_empty();
         if is_due {
             self.emit_record(slot, end, outlet);
@@ -109,7 +114,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     fn emit_record(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
         let hot = &mut self.hot[slot];
-        let rare = if hot.has_state(HAS_RARE_STATE) { self.rare.get_mut(slot) } else { None };
+        let rare = if hot.has_flow_state(HAS_RARE_STATE) { self.rare.get_mut(slot) } else { None };
         let mut record = slot::build_record(
             hot,
             &self.cold[slot],
@@ -128,8 +133,8 @@ impl<H: MemoryHints> FlowTable<H> {
                 (record.forward.first_ns, record.forward.last_ns) = (hot.last_ns(), hot.last_ns());
             }
         }
-        hot.begin_part(rare);
-        self.cold[slot].begin_part(self.losses);
+        hot.begin_record_part(rare);
+        self.cold[slot].begin_record_part(self.losses);
         self.counts.records += 1;
         self.counts.recorded += record.packets();
         self.counts.live -= record.packets();

@@ -9,13 +9,13 @@ pub trait MemoryHints {
     fn prefetch<T>(line: &T);
 
     /// Asks for large pages for memory that is used all over and not touched yet. Returns whether it had an effect.
-    fn large_pages<T>(memory: &mut [T]) -> bool;
+    fn use_large_pages<T>(memory: &mut [T]) -> bool;
 }
 
 impl MemoryHints for () {
     fn prefetch<T>(_: &T) {}
 
-    fn large_pages<T>(_: &mut [T]) -> bool {
+    fn use_large_pages<T>(_: &mut [T]) -> bool {
         false
     }
 }

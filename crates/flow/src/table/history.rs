@@ -23,7 +23,7 @@ use super::slot::{FLIPPED_STATE, HotSlot};
 use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
 use crate::packet::PacketInfo;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
-use direction::{MAX_KEPT_LANDMARKS, SeenDirection};
+use direction::{MAX_KEPT_LANDMARKS, ObservedDirection};
 
 /// Tolerance of the idle timeout: another meter may have ended a flow after a silence that is shorter by this.
 const IDLE_TIMEOUT_TOLERANCE_NS: u64 = 500_000_000;
@@ -34,7 +34,7 @@ const STRANGE_PARTS: u8 = 2;
 /// Directions are in the order of ends, not in that of the first packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotHistory {
-    directions: [SeenDirection; 2],
+    directions: [ObservedDirection; 2],
     since_ns: u64,
     /// Offset of the part boundaries, which are at multiples of the part length plus this.
     phase: u64,
@@ -148,19 +148,19 @@ impl FlowHistories {
     }
 
     /// Records that the table did not exist until this time, or forgot flows early.
-    pub(super) fn forget_until(&mut self, now_ns: u64) {
+    pub(super) fn mark_unobserved_until(&mut self, now_ns: u64) {
         self.unsure_ns = self.unsure_ns.max(now_ns);
     }
 
     /// Sets the start: the time of the first packet, or of the first call without one.
     pub(super) fn start_at(&mut self, now_ns: u64) {
         if !self.begins_with_all {
-            self.forget_until(now_ns);
+            self.mark_unobserved_until(now_ns);
         }
     }
 
     /// Records a loss of packets before the table, up to the next packet.
-    pub(super) const fn mark_loss(&mut self) {
+    pub(super) const fn mark_packet_loss(&mut self) {
         self.losses = self.losses.wrapping_add(1);
         self.has_open_loss = true;
     }
@@ -168,7 +168,7 @@ impl FlowHistories {
     /// Closes an open loss at the time of a packet, or at a time until which no packet came.
     pub(super) fn close_open_loss(&mut self, now_ns: u64) {
         if std::mem::take(&mut self.has_open_loss) {
-            self.forget_until(now_ns);
+            self.mark_unobserved_until(now_ns);
         }
     }
 
@@ -180,7 +180,7 @@ impl FlowHistories {
     /// Takes a packet of a direction; `flipped`: from the upper end to the lower. `part`: the totals of this direction in the
     /// slot that are not reported yet, with the packet.
     #[inline]
-    pub(super) fn note_packet(
+    pub(super) fn record_history_packet(
         &mut self,
         slot: usize,
         flipped: bool,
@@ -247,7 +247,7 @@ impl FlowHistories {
 
     /// Returns whether packets were lost since the meter follows the flow in a slot.
     #[inline]
-    pub(super) fn has_lost(&self, slot: usize) -> bool {
+    pub(super) fn has_lost_packets(&self, slot: usize) -> bool {
         self.slots[slot].losses != self.losses
     }
 
@@ -277,7 +277,7 @@ impl FlowHistories {
         record: &FlowRecord,
         cut_ns: Option<u64>,
     ) -> FlowHistory {
-        let flipped = hot.has_state(FLIPPED_STATE);
+        let flipped = hot.has_flow_state(FLIPPED_STATE);
         let history = &mut self.slots[slot];
         for (half, direction) in
             [(&record.forward, usize::from(flipped)), (&record.reverse, usize::from(!flipped))]

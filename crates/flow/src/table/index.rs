@@ -19,7 +19,7 @@ const SATURATED_COUNT: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct IndexBucket {
+struct FlowIndexBucket {
     /// Eight tags of 16 bits, four to a word; 0: free.
     tags: [u64; 2],
     /// Flows of this bucket that are in their second.
@@ -27,17 +27,17 @@ struct IndexBucket {
     slots: [u32; PLACES_PER_BUCKET],
 }
 
-const _: () = assert!(size_of::<IndexBucket>() == 64, "one line of cache");
+const _: () = assert!(size_of::<FlowIndexBucket>() == 64, "one line of cache");
 
 #[derive(Debug)]
 pub(super) struct FlowIndex {
-    buckets: Vec<IndexBucket>,
+    buckets: Vec<FlowIndexBucket>,
     count: u64,
 }
 
 /// A place in the index.
 #[derive(Clone, Copy, Debug)]
-struct IndexPosition {
+struct FlowIndexPosition {
     bucket: usize,
     lane: usize,
 }
@@ -52,8 +52,8 @@ impl FlowIndex {
         let count = (u64::from(capacity) * MAX_BUCKET_LOAD.1)
             .div_ceil(PLACES_PER_BUCKET as u64 * MAX_BUCKET_LOAD.0)
             .max(2);
-        let empty = IndexBucket { tags: [0; 2], sent_away: 0, slots: [NONE; PLACES_PER_BUCKET] };
-        Self { buckets: memory::fill_values::<H, _>(count as usize, empty), count }
+        let empty = FlowIndexBucket { tags: [0; 2], sent_away: 0, slots: [NONE; PLACES_PER_BUCKET] };
+        Self { buckets: memory::allocate_values::<H, _>(count as usize, empty), count }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -79,13 +79,13 @@ impl FlowIndex {
 
     /// Returns the first slot in the first bucket whose tag matches.
     #[inline]
-    pub(super) fn in_first(&self, hash: u64) -> u32 {
+    pub(super) fn first_slot_in_first_bucket(&self, hash: u64) -> u32 {
         self.buckets[self.first_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
     /// Returns the first slot in the second bucket whose tag matches.
     #[inline]
-    pub(super) fn in_second(&self, hash: u64) -> u32 {
+    pub(super) fn first_slot_in_second_bucket(&self, hash: u64) -> u32 {
         self.buckets[self.second_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
@@ -101,7 +101,7 @@ impl FlowIndex {
 
     /// Puts a slot in, unless both its buckets are full and no other flow can move.
     pub(super) fn insert_slot(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) -> bool {
-        let place = self.free_place(hash).or_else(|| self.make_room(hash, hash_of));
+        let place = self.find_free_index_position(hash).or_else(|| self.make_bucket_room(hash, hash_of));
         if let Some(place) = place {
             self.put_slot(place, hash, slot);
         }
@@ -111,7 +111,7 @@ impl FlowIndex {
     /// Takes a slot out.
     pub(super) fn remove_slot(&mut self, hash: u64, slot: u32) {
         if let Some(place) = self.place_of(hash, slot) {
-            self.clear_place(place, hash);
+            self.clear_index_position(place, hash);
         }
     }
 
@@ -121,32 +121,32 @@ impl FlowIndex {
         both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)
     }
 
-    fn place_of(&self, hash: u64, slot: u32) -> Option<IndexPosition> {
+    fn place_of(&self, hash: u64, slot: u32) -> Option<FlowIndexPosition> {
         [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
             let lane = self.buckets[bucket].slots.iter().position(|&there| there == slot)?;
-            Some(IndexPosition { bucket, lane })
+            Some(FlowIndexPosition { bucket, lane })
         })
     }
 
-    fn free_place(&self, hash: u64) -> Option<IndexPosition> {
+    fn find_free_index_position(&self, hash: u64) -> Option<FlowIndexPosition> {
         [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
             let lane = lowest_lane(self.buckets[bucket].matching_lanes(0))?;
-            Some(IndexPosition { bucket, lane })
+            Some(FlowIndexPosition { bucket, lane })
         })
     }
 
     /// Moves one flow of a full pair to its other bucket.
     #[cold]
-    fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<IndexPosition> {
+    fn make_bucket_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<FlowIndexPosition> {
         // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place came
         // at 92 %. The tags do not hold the whole hash, so the hash of the moved flow is computed from its key.
         for bucket in [self.first_bucket(hash), self.second_bucket(hash)] {
             for lane in 0..PLACES_PER_BUCKET {
                 let slot = self.buckets[bucket].slots[lane];
                 let theirs = hash_of(slot);
-                if let Some(free) = self.free_place(theirs) {
-                    let place = IndexPosition { bucket, lane };
-                    self.clear_place(place, theirs);
+                if let Some(free) = self.find_free_index_position(theirs) {
+                    let place = FlowIndexPosition { bucket, lane };
+                    self.clear_index_position(place, theirs);
                     self.put_slot(free, theirs, slot);
                     return Some(place);
                 }
@@ -155,7 +155,7 @@ impl FlowIndex {
         None
     }
 
-    fn put_slot(&mut self, place: IndexPosition, hash: u64, slot: u32) {
+    fn put_slot(&mut self, place: FlowIndexPosition, hash: u64, slot: u32) {
         let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
@@ -166,7 +166,7 @@ impl FlowIndex {
         bucket.set_tag(place.lane, hash_tag(hash));
     }
 
-    fn clear_place(&mut self, place: IndexPosition, hash: u64) {
+    fn clear_index_position(&mut self, place: FlowIndexPosition, hash: u64) {
         let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
@@ -196,7 +196,7 @@ impl FlowIndex {
     }
 }
 
-impl IndexBucket {
+impl FlowIndexBucket {
     #[inline]
     fn first_candidate(&self, tag: u16) -> u32 {
         lowest_lane(self.matching_lanes(tag)).map_or(NONE, |lane| self.slots[lane])
@@ -218,14 +218,14 @@ impl IndexBucket {
     /// Lanes with this tag, each as the highest bit of its 16.
     #[inline]
     fn matching_lanes(&self, tag: u16) -> [u64; 2] {
-        const ONE: u64 = 0x0001_0001_0001_0001;
-        const LOW: u64 = 0x7fff_7fff_7fff_7fff;
+        const ONE_IN_EACH_LANE: u64 = 0x0001_0001_0001_0001;
+        const LOW_LANE_BITS: u64 = 0x7fff_7fff_7fff_7fff;
         // Eight tags are compared at once, four in each word. A lane that equals the tag becomes zero. Adding 0x7fff to the
         // low bits of a lane sets its highest bit unless they are zero, and carries into no other lane.
-        let wanted = u64::from(tag) * ONE;
+        let wanted = u64::from(tag) * ONE_IN_EACH_LANE;
         self.tags.map(|tags| {
             let different = tags ^ wanted;
-            !((different & LOW).wrapping_add(LOW) | different | LOW)
+            !((different & LOW_LANE_BITS).wrapping_add(LOW_LANE_BITS) | different | LOW_LANE_BITS)
         })
     }
 
@@ -251,7 +251,7 @@ const fn lowest_lane(lanes: [u64; 2]) -> Option<usize> {
 #[expect(clippy::cast_possible_truncation, reason = "sixteen bits are picked")]
 const fn hash_tag(hash: u64) -> u16 {
     let tag = (hash >> 24 & 0xff00 | hash & 0xff) as u16;
-    // Zero marks a free lane, see `IndexBucket::tags`.
+    // Zero marks a free lane, see `FlowIndexBucket::tags`.
     if tag == 0 { 1 } else { tag }
 }
 

@@ -74,7 +74,7 @@ impl KeyMaker {
     #[inline]
     pub(super) fn make_lookup(&self, packet: &PacketInfo) -> KeyLookup {
         // The kind is part of the words, so a short key never equals the digest of a long one.
-        let key = self.short_words(packet).unwrap_or_else(|| self.long_words(packet));
+        let key = self.short_key_words(packet).unwrap_or_else(|| self.long_key_words(packet));
         KeyLookup { words: key.words, hash: self.hash_words(key.words), slot: NONE, flipped: key.flipped }
     }
 
@@ -115,7 +115,7 @@ impl KeyMaker {
     }
 
     #[inline]
-    fn short_words(&self, packet: &PacketInfo) -> Option<KeyWords> {
+    fn short_key_words(&self, packet: &PacketInfo) -> Option<KeyWords> {
         let carried = self.tunnel && (packet.tunnel != TunnelKind::None || packet.tunnel_id != 0);
         let stacked = self.vlan && (packet.inner_vlan != 0 || packet.vlan > VLAN_BITS);
         let source = ipv4_address(&packet.source)?;
@@ -155,7 +155,7 @@ impl KeyMaker {
     }
 
     #[inline(never)]
-    fn long_words(&self, packet: &PacketInfo) -> KeyWords {
+    fn long_key_words(&self, packet: &PacketInfo) -> KeyWords {
         let canonical = self.canonical_key(packet);
         let [first, second] = self.hasher.hash_six(&canonical.words);
         KeyWords { words: [first, second & DIGEST_BITS | LONG_KEY_KIND], flipped: canonical.flipped }

@@ -6,12 +6,12 @@ use super::hints::MemoryHints;
 pub(super) fn reserve_values<H: MemoryHints, T>(count: usize) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     // Large pages are requested before the first touch, because that touch decides the size of pages.
-    H::large_pages(memory.spare_capacity_mut());
+    H::use_large_pages(memory.spare_capacity_mut());
     memory
 }
 
 /// `count` values, touched here.
-pub(super) fn fill_values<H: MemoryHints, T: Clone>(count: usize, value: T) -> Vec<T> {
+pub(super) fn allocate_values<H: MemoryHints, T: Clone>(count: usize, value: T) -> Vec<T> {
     let mut memory = reserve_values::<H, T>(count);
     memory.resize(count, value);
     memory

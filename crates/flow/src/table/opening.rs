@@ -5,7 +5,7 @@
 use super::look::{KeyLookup, KeyMaker};
 use super::slot::{self, ColdSlot, HAS_RARE_STATE, HotSlot};
 use super::wheel::TimerReason;
-use super::{FlowOutlet, FlowTable, MemoryHints, SLOTS_PER_ALLOCATION, WhenFull, slot_number};
+use super::{FlowOutlet, FlowTable, FullTableReaction, MemoryHints, SLOTS_PER_ALLOCATION, slot_number};
 use crate::packet::PacketInfo;
 use crate::record::EndReason;
 
@@ -22,11 +22,11 @@ impl<H: MemoryHints> FlowTable<H> {
     #[cold]
     #[inline(never)]
     pub(super) fn open_flow(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
-        let Some(slot) = self.make_room(look.hash, outlet) else {
+        let Some(slot) = self.make_table_room(look.hash, outlet) else {
             // An untracked packet is a gap in its flow's history, so flows that
             // begin soon may be older than they look.
             self.counts.untracked += u64::from(packet.packet_count());
-            self.forget_until(packet.at_ns);
+            self.mark_unobserved_until(packet.at_ns);
             return;
         };
         self.hot[slot] = HotSlot::FREE_SLOT;
@@ -53,10 +53,10 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Finds a slot and adds it to the index under this hash.
-    fn make_room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
+    fn make_table_room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
         // Slots are made late, so that a table touches only as much memory as it has ever had flows.
-        if self.free.is_empty() && !self.make_slots() {
-            self.evict_one(outlet);
+        if self.free.is_empty() && !self.allocate_slots() {
+            self.evict_one_flow(outlet);
         }
         let slot = self.free.pop()?;
         if self.index.insert_slot(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
@@ -65,7 +65,7 @@ impl<H: MemoryHints> FlowTable<H> {
         // A slot is free, but both buckets are full and none of their sixteen flows can move: one of these
         // sixteen flows must make room.
         let silent = self.index.neighbour_slots(hash).min_by_key(|&slot| self.hot[slot as usize].last_ns());
-        let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
+        let evicted = silent.filter(|_| self.limits.when_full == FullTableReaction::Evict);
         if let Some(other) = evicted {
             self.evict_flow(other as usize, outlet);
             if self.index.insert_slot(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
@@ -78,7 +78,7 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Adds some slots within the memory reserved for them. Returns whether there were any left.
-    fn make_slots(&mut self) -> bool {
+    fn allocate_slots(&mut self) -> bool {
         let before = self.hot.len();
         let after = self.capacity.min(before + SLOTS_PER_ALLOCATION);
         self.hot.resize(after, HotSlot::FREE_SLOT);
@@ -93,8 +93,8 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Ends the flow that has been silent longest according to the timers.
     #[cold]
-    fn evict_one(&mut self, outlet: &mut impl FlowOutlet) {
-        if self.limits.when_full == WhenFull::Refuse {
+    fn evict_one_flow(&mut self, outlet: &mut impl FlowOutlet) {
+        if self.limits.when_full == FullTableReaction::Refuse {
             return;
         }
         if let Some(slot) = self.most_silent().or_else(|| self.longest_silent_of_part()) {
@@ -146,10 +146,10 @@ impl<H: MemoryHints> FlowTable<H> {
 
     fn evict_flow(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         // A flow with an empty last part loses nothing, so it does not count as evicted.
-        if self.report_part(slot, EndReason::LackOfResources, outlet) {
+        if self.report_flow_part(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
         }
-        self.forget_until(self.now_ns.unwrap_or(0));
+        self.mark_unobserved_until(self.now_ns.unwrap_or(0));
         self.remove_flow(slot);
     }
 

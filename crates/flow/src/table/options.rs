@@ -30,7 +30,7 @@ pub struct TableOptions {
     /// Sampling interval of the packets that are given to the table; for the records only.
     pub sampling: u32,
     /// Behaviour of a new flow at a full table.
-    pub when_full: WhenFull,
+    pub when_full: FullTableReaction,
     /// Mark of the meter if it is one of a group; then records contain the history of their flows. Needs
     /// [biflow](Self::biflow).
     pub group: Option<RecordOriginMark>,
@@ -40,7 +40,7 @@ pub struct TableOptions {
 
 /// Behaviour of a new flow at a full table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum FullTableReaction {
     /// The table ends the flow that has been silent longest.
     #[default]
     Evict,
@@ -62,7 +62,7 @@ impl Default for TableOptions {
             hash_key: [0; 2],
             flow_id_key: [0; 2],
             sampling: 1,
-            when_full: WhenFull::Evict,
+            when_full: FullTableReaction::Evict,
             group: None,
             begins_with_all: false,
         }

@@ -119,7 +119,7 @@ impl HotSlot {
     }
 
     #[inline]
-    pub(super) const fn has_state(&self, state: u64) -> bool {
+    pub(super) const fn has_flow_state(&self, state: u64) -> bool {
         self.words[1] & state != 0
     }
 
@@ -189,7 +189,7 @@ impl HotSlot {
 
     /// Moves the counts to the wide counters, except one packet: a direction with no packet has not begun.
     pub(super) fn widen_counts(&mut self, direction: usize, rare: &mut RarelyUsedCounts) {
-        if !self.has_state(HAS_RARE_STATE) {
+        if !self.has_flow_state(HAS_RARE_STATE) {
             // The slot still holds values of an earlier flow.
             *rare = RarelyUsedCounts::default();
             self.set_state(HAS_RARE_STATE);
@@ -205,7 +205,9 @@ impl HotSlot {
     /// Notes FIN and RST. A uniflow ends with its own FIN.
     pub(super) const fn record_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
         // The end is noted once: packets in the grace time must not change how the flow ended.
-        if packet.protocol != TCP || packet.tcp_flags & TCP_CLOSING_FLAGS == 0 || self.has_state(ENDED_STATE)
+        if packet.protocol != TCP
+            || packet.tcp_flags & TCP_CLOSING_FLAGS == 0
+            || self.has_flow_state(ENDED_STATE)
         {
             return;
         }
@@ -228,7 +230,7 @@ impl HotSlot {
     }
 
     /// Clears the counts that were reported.
-    pub(super) fn begin_part(&mut self, rare: Option<&mut RarelyUsedCounts>) {
+    pub(super) fn begin_record_part(&mut self, rare: Option<&mut RarelyUsedCounts>) {
         // The mark is of one part; direction, FIN and end are of the whole flow.
         let words = [self.words[0], self.words[1] & !UNSPLIT_STATE];
         *self = Self { words, start: self.start, last: self.last, ..Self::FREE_SLOT };
@@ -242,7 +244,7 @@ impl HotSlot {
         if self.is_direction_empty(direction) {
             return CountTotals::default();
         }
-        let rare = self.has_state(HAS_RARE_STATE).then_some(rare);
+        let rare = self.has_flow_state(HAS_RARE_STATE).then_some(rare);
         CountTotals {
             packets: u64::from(self.packets[direction]) + rare_count_at(rare, direction),
             bytes: u64::from(self.bytes[direction]) + rare_count_at(rare, 2 + direction),
@@ -288,16 +290,16 @@ impl ColdSlot {
     }
 
     /// Sets the time of a direction's first packet of this part.
-    pub(super) const fn set_first(&mut self, direction: usize, at_ns: u64) {
+    pub(super) const fn set_first_packet_time(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = at_ns;
     }
 
     /// Takes a late packet of a direction, which may be its first.
-    pub(super) fn lower_first(&mut self, direction: usize, at_ns: u64) {
+    pub(super) fn record_late_packet(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = self.first[direction].min(at_ns);
     }
 
-    pub(super) const fn begin_part(&mut self, losses: u32) {
+    pub(super) const fn begin_record_part(&mut self, losses: u32) {
         self.part = self.part.saturating_add(1);
         self.losses = losses;
     }
@@ -327,7 +329,7 @@ fn rare_address(rare: Option<&RarelyUsedCounts>, at: usize) -> [u8; 16] {
 
 /// Returns the key of a flow, as its first packet had it.
 pub(super) fn flow_key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
-    let canonical = CanonicalKey { words: cold.words, flipped: hot.has_state(FLIPPED_STATE) };
+    let canonical = CanonicalKey { words: cold.words, flipped: hot.has_flow_state(FLIPPED_STATE) };
     canonical.to_flow_key(if icmp { cold.icmp } else { 0 })
 }
 
@@ -357,7 +359,7 @@ pub(super) fn build_record(
         outer_destination: rare_address(rare, WIDE_COUNTS + 2),
         input: u32::from(cold.input),
         loss: cold.losses != losses,
-        merged: hot.has_state(UNSPLIT_STATE),
+        merged: hot.has_flow_state(UNSPLIT_STATE),
         ..FlowRecord::default()
     }
 }

@@ -21,7 +21,7 @@ impl<H: MemoryHints> FlowTable<H> {
         for &slot in &held {
             self.wheel.clear_timer(slot_number(slot));
         }
-        self.wheel.begin_at(wheel::tick_at(now_ns));
+        self.wheel.start_wheel_at(wheel::tick_at(now_ns));
         for slot in held {
             // A flow without recent packets may be older than the step: its times are still right.
             if self.limits.is_set_back(&self.hot[slot], now_ns) {
@@ -39,7 +39,7 @@ impl<H: MemoryHints> FlowTable<H> {
         now_ns: u64,
         outlet: &mut impl FlowOutlet,
     ) {
-        self.report_part(slot, EndReason::Active, outlet);
+        self.report_flow_part(slot, EndReason::Active, outlet);
         self.hot[slot].set_back(now_ns);
         self.histories.iter_mut().for_each(|histories| histories.record_flow_clock_set_back(slot, now_ns));
     }

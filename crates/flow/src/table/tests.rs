@@ -87,7 +87,7 @@ impl<H: MemoryHints> FlowTable<H> {
             let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
             let hash = self.keys.hash_words(hot.key_words());
             assert_eq!(self.index.find_slot(hash, |there| there == slot), Some(slot), "not in the index");
-            let rare = hot.has_state(HAS_RARE_STATE).then(|| &self.rare[slot as usize]);
+            let rare = hot.has_flow_state(HAS_RARE_STATE).then(|| &self.rare[slot as usize]);
             live += slot::build_record(hot, cold, rare, true, EndReason::Idle, 0).packets();
         }
         assert_eq!(live, self.counts.live, "packets in the table");
@@ -287,7 +287,7 @@ fn full_table_of_busy_flows_still_evicts_one() {
 
 #[test]
 fn refusing_full_table_counts_untracked_packets() {
-    let options = TableOptions { capacity: 2, when_full: WhenFull::Refuse, ..small() };
+    let options = TableOptions { capacity: 2, when_full: FullTableReaction::Refuse, ..small() };
     let mut table = FlowTable::<()>::new(&options);
     let packets: Vec<_> = (1..=5).map(|host| packet(host, 100, SECOND)).collect();
     assert_eq!(metered(&mut table, &packets), []);
@@ -311,7 +311,7 @@ fn bucket_flood_evicts_without_losing_packets() {
 fn loss_marks_only_flows_open_at_the_time() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = metered(&mut table, &[packet(1, 2, 0)]);
-    table.mark_loss();
+    table.mark_packet_loss();
     records.extend(metered(&mut table, &[packet(1, 2, 10), packet(3, 4, 20)]));
     table.finish_flows(&mut records);
     assert_eq!(records.iter().map(|record| record.loss).collect::<Vec<_>>(), [true, false]);

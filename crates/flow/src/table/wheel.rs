@@ -108,7 +108,7 @@ impl TimerWheel {
     }
 
     /// Sets the current tick, with no timer set.
-    pub(super) const fn begin_at(&mut self, tick: u64) {
+    pub(super) const fn start_wheel_at(&mut self, tick: u64) {
         self.passed = tick;
     }
 
@@ -136,7 +136,7 @@ impl TimerWheel {
     }
 
     /// Lets a slot's timer expire at a tick if it was set to a later one.
-    pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
+    pub(super) fn move_timer_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART_TIMER_BIT {
             // The ring depends on the tick, so a timer cannot move without leaving its ring first.
             self.clear_timer(slot);
@@ -161,7 +161,7 @@ impl TimerWheel {
     }
 
     /// Takes the next timer that expires by a tick. If there is none, the tick has been passed.
-    pub(super) fn take_due(&mut self, tick: u64) -> Option<u32> {
+    pub(super) fn take_due_timer(&mut self, tick: u64) -> Option<u32> {
         // Only the words up to the present time are searched: an idle table would otherwise search its whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
@@ -192,15 +192,15 @@ impl TimerWheel {
         let start = self.ring_index(self.passed + 1);
         let words = self.busy.len() / 2;
         let first = if wait == TimerReason::Part { words } else { 0 };
-        let ring =
-            (0..=words.min(most_words)).find_map(|word| self.busy_ring(&self.busy[first..], start, word))?;
+        let ring = (0..=words.min(most_words))
+            .find_map(|word| self.find_busy_ring(&self.busy[first..], start, word))?;
         let slot = self.rings[first * 64 + ring];
         Some(DueTimer { slot, tick: self.timers[slot as usize].tick & !PART_TIMER_BIT })
     }
 
     /// Returns the first ring that is not empty in the `word`th word from the one of ring `start` on.
     #[inline]
-    fn busy_ring(&self, busy: &[u64], start: usize, word: usize) -> Option<usize> {
+    fn find_busy_ring(&self, busy: &[u64], start: usize, word: usize) -> Option<usize> {
         let words = self.busy.len() / 2;
         let at = (start / 64 + word) % words;
         let bits = busy[at];
@@ -233,14 +233,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn due(wheel: &mut TimerWheel, tick: u64) -> Vec<u32> {
-        std::iter::from_fn(|| wheel.take_due(tick)).collect()
+        std::iter::from_fn(|| wheel.take_due_timer(tick)).collect()
     }
 
     #[test]
     fn timers_ring_in_order_and_never_early() {
         let mut wheel = TimerWheel::new::<()>(8, 0);
         wheel.resize_slots(8);
-        wheel.begin_at(1000);
+        wheel.start_wheel_at(1000);
         for (slot, tick) in [(0, 1005), (1, 1003), (2, 1005), (3, 1062), (4, 900)] {
             wheel.set_timer(slot, tick, TimerReason::Silence);
         }
@@ -251,7 +251,7 @@ mod tests {
             (Some(DueTimer { slot: 1, tick: 1003 }), Some(DueTimer { slot: 5, tick: 1004 }))
         );
         assert_eq!(due(&mut wheel, 1004), [1, 5]);
-        wheel.bring_forward(3, 1006, TimerReason::Part);
+        wheel.move_timer_forward(3, 1006, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1005), [0, 2]);
         assert_eq!(
             (wheel.earliest_timer(TimerReason::Silence), wheel.earliest_timer(TimerReason::Part)),

@@ -78,7 +78,7 @@ impl Meter {
 
     /// Packets were lost before the table.
     pub(crate) fn lose(&mut self, now_ns: u64) {
-        self.table.mark_loss();
+        self.table.mark_packet_loss();
         self.began_ns = now_ns;
         self.recognises_since_ns = None;
     }

@@ -251,7 +251,7 @@ mod tests {
             ImpairSpecs::same_both_ways(&spec.parse::<DirectionSpec>().unwrap()).to_plans(seed)[0].clone();
         let mut impairer = FrameImpairer::new(plan, 0, ImpairmentLog::new(0, Some(&file)));
         for n in 0..2000u64 {
-            impairer.release_due(n * 1000, &mut |_, _| {});
+            impairer.release_due_frames(n * 1000, &mut |_, _| {});
             impairer.accept_frame(n * 1000, &n.to_be_bytes().repeat(10), &mut |_, _| {});
         }
         let chronicle = impairer.into_witness(2_000_000, &mut |_, _| {});

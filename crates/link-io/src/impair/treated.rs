@@ -135,15 +135,15 @@ impl FrameTreatment for ImpairTreatment {
         self.impairer.accept_frame(arrived_ns, frame, out);
     }
 
-    fn release_due(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
-        self.impairer.release_due(now_ns, out);
+    fn release_due_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+        self.impairer.release_due_frames(now_ns, out);
     }
 
-    fn next_due(&self) -> Option<u64> {
-        self.impairer.next_due()
+    fn next_due_time(&self) -> Option<u64> {
+        self.impairer.next_due_time()
     }
 
-    fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
+    fn release_all_frames(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
         // Frames that wait for later frames have no due time, so they count as due now.
         self.impairer.flush_frames(clock::monotonic_ns(), out);
     }
@@ -175,16 +175,16 @@ mod tests {
         for n in 0..2_000u64 {
             there.accept_frame(n * 1000, &[0; 60], &mut |_, _| left[0] += 1);
             back.accept_frame(n * 1000, &[0; 60], &mut |_, _| left[1] += 1);
-            there.release_due(n * 1000, &mut |_, _| left[0] += 1);
-            back.release_due(n * 1000, &mut |_, _| left[1] += 1);
+            there.release_due_frames(n * 1000, &mut |_, _| left[0] += 1);
+            back.release_due_frames(n * 1000, &mut |_, _| left[1] += 1);
         }
         let lateness = DepartureLateness { frames: 1, most_ns: 7, sum_ns: 9 };
         back.record_lateness(lateness);
         let [_, account] = watch.read_accounts();
         assert_eq!((account.counts.late_most_ns, account.counts.late_sum_ns), (7, 9));
         assert_eq!((account.inside, account.counts.left, account.find_imbalance()), (1_000, 1_000, None));
-        there.release_all(&mut |_, _| left[0] += 1);
-        back.release_all(&mut |_, _| left[1] += 1);
+        there.release_all_frames(&mut |_, _| left[0] += 1);
+        back.release_all_frames(&mut |_, _| left[1] += 1);
         there.record_lateness(lateness);
         back.record_lateness(lateness);
         for (way, account) in watch.read_accounts().into_iter().enumerate() {

@@ -4,7 +4,7 @@
 //! older versions have no checksums. The check changes nothing. A file that is being written is not in the index yet; it is
 //! counted, not checked.
 
-use super::index::{DamagedLine, FileEntry, IndexContent, IndexEntry, LoggedDirection};
+use super::index::{DamagedLine, LogFileEntry, LogIndexContent, LogIndexEntry, LoggedDirection};
 use super::keeper::{index_path, is_log_running};
 use super::{Error, list_files, survey_file};
 use packetrig_engine::capture::numbers::{NumberedDirection, TapNumbers};
@@ -203,7 +203,7 @@ impl LogCheck {
 pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
     // The state is checked before and after reading: a partial line that a running log is writing is not damage.
     let was_held = is_log_running(directory);
-    let content = IndexContent::read_index(directory)?;
+    let content = LogIndexContent::read_index(directory)?;
     if content.entries.is_empty() && content.damaged.is_empty() {
         return Err(Error::Damaged {
             path: index_path(directory),
@@ -234,7 +234,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
     }
     // The files are listed after the index was read: a file that is finished in between counts as open.
     let there = list_files(directory)?;
-    let mut known: Vec<FileEntry> = Vec::new();
+    let mut known: Vec<LogFileEntry> = Vec::new();
     for entry in content.entries {
         add_entry(entry, &mut known, &mut checked);
     }
@@ -254,14 +254,14 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
     Ok(checked)
 }
 
-fn add_entry(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
+fn add_entry(entry: LogIndexEntry, known: &mut Vec<LogFileEntry>, checked: &mut LogCheck) {
     match entry {
-        IndexEntry::Before { files, frames, .. } => {
+        LogIndexEntry::Before { files, frames, .. } => {
             checked.removed_files += files;
             checked.removed_frames += frames;
             checked.written += frames;
         }
-        IndexEntry::File(file) => {
+        LogIndexEntry::File(file) => {
             if let Some(last) = known.last() {
                 // Numbers have no gap over all runs of the log (see the module), so a gap means that an entry is missing.
                 checked.findings.extend((last.file + 1..file.file).map(|file| LogFinding::Skipped { file }));
@@ -276,16 +276,16 @@ fn add_entry(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogChe
             checked.numbers = file.numbers;
             known.push(file);
         }
-        IndexEntry::Removed { file, frames, .. } => {
+        LogIndexEntry::Removed { file, frames, .. } => {
             checked.removed_files += 1;
             checked.removed_frames += frames;
             known.retain(|entry| entry.file != file);
         }
-        IndexEntry::Began { .. } | IndexEntry::Ended { .. } => {}
+        LogIndexEntry::Began { .. } | LogIndexEntry::Ended { .. } => {}
     }
 }
 
-fn compare_file(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
+fn compare_file(entry: &LogFileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
     checked.files += 1;
     match entry.direction {
         LoggedDirection::In => checked.directions.arriving += 1,

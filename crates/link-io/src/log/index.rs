@@ -30,7 +30,7 @@ pub enum LoggedDirection {
 /// An event of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum IndexEntry {
+pub enum LogIndexEntry {
     /// Sum of all files that were removed before the log began.
     Before {
         /// Number of the last file removed.
@@ -52,7 +52,7 @@ pub enum IndexEntry {
         direction: LoggedDirection,
     },
     /// A file is complete.
-    File(FileEntry),
+    File(LogFileEntry),
     /// A file was removed.
     Removed {
         /// Time of the removal, nanoseconds since 1970.
@@ -94,7 +94,7 @@ impl From<ExceededLimit> for RemovalReason {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileEntry {
+pub struct LogFileEntry {
     pub file: u64,
     /// File name in the directory.
     pub name: String,
@@ -138,9 +138,9 @@ pub struct LogIndex {
 
 /// Content of an index.
 #[derive(Debug, Default)]
-pub(super) struct IndexContent {
+pub(super) struct LogIndexContent {
     /// Entries, oldest first.
-    pub(super) entries: Vec<IndexEntry>,
+    pub(super) entries: Vec<LogIndexEntry>,
     /// Lines that fail their checksum or cannot be parsed.
     pub(super) damaged: Vec<DamagedLine>,
     /// Number of lines with a correct checksum.
@@ -157,7 +157,7 @@ pub(super) struct DamagedLine {
     pub(super) why: String,
 }
 
-impl IndexContent {
+impl LogIndexContent {
     /// Reads an index; an absent index is empty.
     pub(super) fn read_index(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(INDEX_FILE_NAME);
@@ -205,8 +205,8 @@ fn checksum_and_line_end(begin: &[u8]) -> String {
 
 impl LogIndex {
     /// Reads the entries, oldest first; none if there is no index. A partial last line is left out.
-    pub fn read_entries(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
-        let content = IndexContent::read_index(directory)?;
+    pub fn read_index_entries(directory: &Path) -> Result<Vec<LogIndexEntry>, Error> {
+        let content = LogIndexContent::read_index(directory)?;
         match content.damaged.first() {
             None => Ok(content.entries),
             Some(DamagedLine { number, why }) => Err(Error::Damaged {
@@ -217,7 +217,7 @@ impl LogIndex {
     }
 
     /// Writes the whole index again and keeps it open.
-    pub fn create_with_entries(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
+    pub fn create_with_entries(directory: &Path, entries: &[LogIndexEntry]) -> Result<Self, Error> {
         let path = directory.join(INDEX_FILE_NAME);
         let text: String = entries.iter().map(entry_line).collect();
         // The index is written to a second file and renamed: a crash here leaves the old index, never half of
@@ -228,13 +228,13 @@ impl LogIndex {
     }
 
     /// Adds a line. If the disk is full, keeps the line until there is space.
-    pub fn add_entry(&mut self, entry: &IndexEntry) {
+    pub fn add_entry(&mut self, entry: &LogIndexEntry) {
         self.unwritten.push_str(&entry_line(entry));
-        self.write_pending();
+        self.write_pending_lines();
     }
 
     /// Writes the lines that are still pending.
-    pub fn write_pending(&mut self) {
+    pub fn write_pending_lines(&mut self) {
         if self.unwritten.is_empty() {
             return;
         }
@@ -262,7 +262,7 @@ impl LogIndex {
     }
 }
 
-fn entry_line(entry: &IndexEntry) -> String {
+fn entry_line(entry: &LogIndexEntry) -> String {
     // The entry has only numbers and short texts, so serialisation cannot fail.
     let mut text = serde_json::to_string(entry).unwrap_or_default();
     // The brace that closes the object returns after the checksum.

@@ -1,7 +1,7 @@
 //! Keeps the files of a log: enters each in the index, removes files beyond the limits, and applies the
 //! policy for a full disk.
 
-use super::index::{FileEntry, IndexEntry, LogIndex, LoggedDirection, RemovalReason};
+use super::index::{LogFileEntry, LogIndex, LogIndexEntry, LoggedDirection, RemovalReason};
 use super::{Error, INDEX_FILE_NAME, file_error, list_files, survey, survey_file};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{FilePart, FullDiskPolicy, RecordedFileKeeper};
@@ -18,7 +18,7 @@ const LOCK_RETRY_PAUSE_NS: u64 = 20_000_000;
 
 /// Policy for a full disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum FullDiskReaction {
     /// Remove the oldest files.
     #[default]
     DropOldest,
@@ -35,7 +35,7 @@ pub struct LogRetention {
     /// Largest size of one file, bytes.
     pub file: u64,
     /// Policy for a full disk.
-    pub when_full: WhenFull,
+    pub when_full: FullDiskReaction,
 }
 
 /// The frames that a log is about.
@@ -52,7 +52,7 @@ pub struct LogKeeper {
     index: LogIndex,
     retention: LogRetention,
     /// Complete files in the directory, oldest first.
-    files: VecDeque<FileEntry>,
+    files: VecDeque<LogFileEntry>,
     last_file: u64,
     next_frame: u64,
     numbers: TapNumbers,
@@ -72,12 +72,12 @@ impl LogKeeper {
         let lock = lock_directory(directory)?;
         // If the free space cannot be read, the log begins anyway. On a full disk, its first write fails.
         let free = disk::free_bytes(directory).unwrap_or(u64::MAX);
-        if retention.when_full == WhenFull::Refuse && free < retention.file {
+        if retention.when_full == FullDiskReaction::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
         }
         let mut state = IndexedFiles::read_index(directory)?;
         let mended = state.repair_files(directory)?;
-        let began = IndexEntry::Began {
+        let began = LogIndexEntry::Began {
             at_ns: clock::wall_clock_ns(),
             interface: source.interface.to_owned(),
             file: state.last_file + 1,
@@ -86,13 +86,13 @@ impl LogKeeper {
             direction: source.direction,
         };
         // All removed files become one sum, so that the index does not grow with the age of the log.
-        let before = (state.gone.files > 0).then_some(IndexEntry::Before {
+        let before = (state.gone.files > 0).then_some(LogIndexEntry::Before {
             last_file: state.gone.last_file,
             files: state.gone.files,
             frames: state.gone.frames,
         });
-        let there = state.files.iter().cloned().map(IndexEntry::File);
-        let entries: Vec<IndexEntry> = before.into_iter().chain(there).chain([began]).collect();
+        let there = state.files.iter().cloned().map(LogIndexEntry::File);
+        let entries: Vec<LogIndexEntry> = before.into_iter().chain(there).chain([began]).collect();
         Ok(Self {
             directory: directory.to_owned(),
             direction: source.direction,
@@ -131,7 +131,7 @@ impl LogKeeper {
     fn prune_files(&mut self) {
         // The limits are checked again after every removal, and an empty list ends the loop.
         while let Some(exceeded) = self.exceeded_limit()
-            && self.remove_oldest(exceeded.into())
+            && self.remove_oldest_file(exceeded.into())
         {}
     }
 
@@ -144,18 +144,18 @@ impl LogKeeper {
             oldest_ns: self.files.front().map(|file| file.span_ns.1),
             now_ns: clock::wall_clock_ns(),
         };
-        self.retention.limits.exceeded_by(&stored, || disk::free_bytes(&self.directory).ok())
+        self.retention.limits.limit_exceeded_by(&stored, || disk::free_bytes(&self.directory).ok())
     }
 
     fn total_size(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    fn remove_oldest(&mut self, why: RemovalReason) -> bool {
+    fn remove_oldest_file(&mut self, why: RemovalReason) -> bool {
         let Some(oldest) = self.files.pop_front() else { return false };
         // Another process may have removed the file already; the result is the same.
         drop(fs::remove_file(self.directory.join(&oldest.name)));
-        self.index.add_entry(&IndexEntry::Removed {
+        self.index.add_entry(&LogIndexEntry::Removed {
             at_ns: clock::wall_clock_ns(),
             file: oldest.file,
             frames: oldest.frames,
@@ -168,7 +168,7 @@ impl LogKeeper {
 impl RecordedFileKeeper for LogKeeper {
     fn on_file_complete(&mut self, part: FilePart) {
         let name = part.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let entry = FileEntry {
+        let entry = LogFileEntry {
             file: part.number,
             name,
             first_frame: self.next_frame,
@@ -188,34 +188,34 @@ impl RecordedFileKeeper for LogKeeper {
         self.next_frame += part.frames;
         self.last_file = part.number;
         // The file is entered before the pruning, which may remove this very file.
-        self.index.add_entry(&IndexEntry::File(entry.clone()));
+        self.index.add_entry(&LogIndexEntry::File(entry.clone()));
         self.files.push_back(entry);
         self.prune_files();
-        self.index.write_pending();
+        self.index.write_pending_lines();
     }
 
     fn on_disk_full(&mut self) -> FullDiskPolicy {
         let when_full = self.retention.when_full;
-        if when_full == WhenFull::DropOldest && self.remove_oldest(RemovalReason::Full) {
+        if when_full == FullDiskReaction::DropOldest && self.remove_oldest_file(RemovalReason::Full) {
             return FullDiskPolicy::TryAgain;
         }
         match when_full {
             // No file is left to remove: another program fills the disk.
-            WhenFull::DropOldest | WhenFull::Stop => FullDiskPolicy::GoOn,
-            WhenFull::Refuse => FullDiskPolicy::End,
+            FullDiskReaction::DropOldest | FullDiskReaction::Stop => FullDiskPolicy::GoOn,
+            FullDiskReaction::Refuse => FullDiskPolicy::End,
         }
     }
 
     fn check_files(&mut self) {
         self.prune_files();
-        self.index.write_pending();
+        self.index.write_pending_lines();
     }
 }
 
 impl Drop for LogKeeper {
     fn drop(&mut self) {
         // The recorder has reported all its files as complete before it drops the keeper.
-        self.index.add_entry(&IndexEntry::Ended { at_ns: clock::wall_clock_ns() });
+        self.index.add_entry(&LogIndexEntry::Ended { at_ns: clock::wall_clock_ns() });
     }
 }
 
@@ -254,7 +254,7 @@ struct RemovedFile {
 /// State of the files according to the index.
 #[derive(Default)]
 struct IndexedFiles {
-    files: Vec<FileEntry>,
+    files: Vec<LogFileEntry>,
     gone: RemovedFile,
     last_file: u64,
     next_frame: u64,
@@ -266,29 +266,29 @@ struct IndexedFiles {
 impl IndexedFiles {
     fn read_index(directory: &Path) -> Result<Self, Error> {
         let mut state = Self::default();
-        for entry in LogIndex::read_entries(directory)? {
+        for entry in LogIndex::read_index_entries(directory)? {
             match entry {
-                IndexEntry::Before { last_file, files, frames } => {
+                LogIndexEntry::Before { last_file, files, frames } => {
                     state.gone = RemovedFile { last_file, files, frames };
                     state.last_file = state.last_file.max(last_file);
                     state.next_frame = state.next_frame.max(frames);
                 }
-                IndexEntry::File(file) => state.add_file(file),
-                IndexEntry::Removed { file, frames, .. } => state.remove_file(file, frames),
-                IndexEntry::Began { file, frame, numbers, direction, .. } => {
+                LogIndexEntry::File(file) => state.add_file(file),
+                LogIndexEntry::Removed { file, frames, .. } => state.remove_file(file, frames),
+                LogIndexEntry::Began { file, frame, numbers, direction, .. } => {
                     state.numbers = numbers;
                     state.direction = direction;
                     // `file` is the first file of that run, so the last one before it has the number below.
                     state.last_file = state.last_file.max(file.saturating_sub(1));
                     state.next_frame = state.next_frame.max(frame);
                 }
-                IndexEntry::Ended { .. } => {}
+                LogIndexEntry::Ended { .. } => {}
             }
         }
         Ok(state)
     }
 
-    fn add_file(&mut self, file: FileEntry) {
+    fn add_file(&mut self, file: LogFileEntry) {
         self.last_file = self.last_file.max(file.file);
         self.next_frame = file.first_frame + file.frames;
         self.numbers = file.numbers;
@@ -323,7 +323,7 @@ impl IndexedFiles {
         Ok(mended)
     }
 
-    fn rebuild_file_entry(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
+    fn rebuild_file_entry(&self, number: u64, path: &Path) -> Result<LogFileEntry, Error> {
         let found = survey_file(path, self.numbers)?;
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
         // A partial record at the end would stop every reader there. A compressed file is left as it is: each
@@ -336,7 +336,7 @@ impl IndexedFiles {
         let size = fs::metadata(path).map_err(file_error("read", path))?.len();
         // The cut has changed the file's bytes, so the checksum of the survey is no longer right.
         let crc32 = if is_to_be_cut { survey::compute_file_crc32(path)? } else { found.crc32 };
-        Ok(FileEntry {
+        Ok(LogFileEntry {
             file: number,
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             first_frame: self.next_frame,
@@ -350,7 +350,7 @@ impl IndexedFiles {
             numbers: found.numbers,
             direction: self.direction,
             mended: true,
-            ..FileEntry::default()
+            ..LogFileEntry::default()
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A log in short, from its index alone: cheap for logs of any size, and possible while the log grows.
 
-use super::index::{FileEntry, IndexEntry};
+use super::index::{LogFileEntry, LogIndexEntry};
 use super::keeper::is_log_running;
 use super::{Error, INDEX_FILE_NAME, file_error};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct LogSummary {
     /// True if a process logs into this directory now.
     pub is_growing: bool,
     /// Complete files that were not removed, by number.
-    pub files: BTreeMap<u64, FileEntry>,
+    pub files: BTreeMap<u64, LogFileEntry>,
     pub removed_files: u64,
     pub removed_frames: u64,
 }
@@ -88,19 +88,19 @@ impl LogFollower {
 }
 
 impl LogSummary {
-    fn apply_entry(&mut self, entry: IndexEntry) {
+    fn apply_entry(&mut self, entry: LogIndexEntry) {
         match entry {
-            IndexEntry::Before { files, frames, .. } => self.count_removed(files, frames),
-            IndexEntry::Began { at_ns, interface, .. } => {
+            LogIndexEntry::Before { files, frames, .. } => self.count_removed(files, frames),
+            LogIndexEntry::Began { at_ns, interface, .. } => {
                 self.interface = Some(interface);
                 (self.began_ns, self.ended_ns) = (Some(at_ns), None);
             }
-            IndexEntry::File(file) => drop(self.files.insert(file.file, file)),
-            IndexEntry::Removed { file, frames, .. } => {
+            LogIndexEntry::File(file) => drop(self.files.insert(file.file, file)),
+            LogIndexEntry::Removed { file, frames, .. } => {
                 self.files.remove(&file);
                 self.count_removed(1, frames);
             }
-            IndexEntry::Ended { at_ns } => self.ended_ns = Some(at_ns),
+            LogIndexEntry::Ended { at_ns } => self.ended_ns = Some(at_ns),
         }
     }
 
@@ -115,12 +115,12 @@ mod tests {
     use super::super::{LogIndex, LoggedDirection, RemovalReason};
     use super::*;
 
-    fn file(file: u64) -> IndexEntry {
-        IndexEntry::File(FileEntry { file, frames: 10 * file, ..FileEntry::default() })
+    fn file(file: u64) -> LogIndexEntry {
+        LogIndexEntry::File(LogFileEntry { file, frames: 10 * file, ..LogFileEntry::default() })
     }
 
-    fn began(at_ns: u64) -> IndexEntry {
-        IndexEntry::Began {
+    fn began(at_ns: u64) -> LogIndexEntry {
+        LogIndexEntry::Began {
             at_ns,
             interface: "eth1".into(),
             file: 1,
@@ -134,9 +134,10 @@ mod tests {
     fn summary_counts_removed_files_and_newest_log_start() {
         let directory = tempfile::tempdir().unwrap();
         let why = RemovalReason::Size;
-        let removed = IndexEntry::Removed { at_ns: 7, file: 3, frames: 30, why };
-        let before = IndexEntry::Before { last_file: 2, files: 2, frames: 5 };
-        let entries = [before, file(3), file(4), began(5), IndexEntry::Ended { at_ns: 6 }, began(9), removed];
+        let removed = LogIndexEntry::Removed { at_ns: 7, file: 3, frames: 30, why };
+        let before = LogIndexEntry::Before { last_file: 2, files: 2, frames: 5 };
+        let entries =
+            [before, file(3), file(4), began(5), LogIndexEntry::Ended { at_ns: 6 }, began(9), removed];
         drop(LogIndex::create_with_entries(directory.path(), &entries).unwrap());
         let mut follower = LogFollower::new(directory.path());
         let summary = follower.read_summary().unwrap();

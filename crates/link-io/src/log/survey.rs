@@ -57,15 +57,15 @@ pub fn survey_file(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Erro
     let file = File::open(path).map_err(file_error("read", path))?;
     let mut file = ChecksumReader { input: file, crc32: 0 };
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-    let mut reading = FileReading {
+    let mut reading = LogFileReading {
         found: LogFileSurvey::default(),
         counter: TrailerCounter::new(known),
         decoder: CaptureDecoder::new(),
     };
     let read = if is_compressed {
-        zstd::Decoder::new(&mut file).and_then(|mut input| reading.read_input(&mut input))
+        zstd::Decoder::new(&mut file).and_then(|mut input| reading.read_capture_input(&mut input))
     } else {
-        reading.read_input(&mut file)
+        reading.read_capture_input(&mut file)
     };
     match read {
         Ok(()) => {}
@@ -81,14 +81,14 @@ pub fn survey_file(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Erro
     Ok(LogFileSurvey { numbers, crc32: file.crc32, ..reading.found })
 }
 
-struct FileReading {
+struct LogFileReading {
     found: LogFileSurvey,
     counter: TrailerCounter,
     decoder: CaptureDecoder,
 }
 
-impl FileReading {
-    fn read_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
+impl LogFileReading {
+    fn read_capture_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
         // The buffer has twice the length of the longest record: after the used bytes have been moved out, a
         // whole record always fits. So a read that brings nothing means the end of the file and never a full
         // buffer.
@@ -96,7 +96,7 @@ impl FileReading {
         let mut from = 0;
         let mut to = 0;
         loop {
-            let used = self.consume_front(&buffer[from..to])?;
+            let used = self.decode_front(&buffer[from..to])?;
             if let Some(used) = used {
                 from += used;
                 continue;
@@ -114,7 +114,7 @@ impl FileReading {
     }
 
     /// Decodes the front of `bytes`; returns the number of bytes used, or `None` if more are needed first.
-    fn consume_front(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+    fn decode_front(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let step = self
             .decoder
             .next_step(bytes)

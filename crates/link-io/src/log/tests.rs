@@ -83,13 +83,13 @@ impl TestLog {
     }
 }
 
-fn numbers_of(directory: &Path) -> Vec<u64> {
+fn status_numbers(directory: &Path) -> Vec<u64> {
     list_files(directory).unwrap().into_iter().map(|(number, _)| number).collect()
 }
 
-fn entries(directory: &Path) -> Vec<FileEntry> {
-    let files = LogIndex::read_entries(directory).unwrap().into_iter();
-    files.filter_map(|entry| if let IndexEntry::File(file) = entry { Some(file) } else { None }).collect()
+fn entries(directory: &Path) -> Vec<LogFileEntry> {
+    let files = LogIndex::read_index_entries(directory).unwrap().into_iter();
+    files.filter_map(|entry| if let LogIndexEntry::File(file) = entry { Some(file) } else { None }).collect()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn log_numbering_continues_over_restarts_with_index() {
     let entries = entries(directory.path());
     let numbers: Vec<u64> = entries.iter().map(|entry| entry.file).collect();
     assert_eq!(numbers, (1..=6).collect::<Vec<_>>());
-    assert_eq!(numbers_of(directory.path()), numbers);
+    assert_eq!(status_numbers(directory.path()), numbers);
     let mut next = 0;
     for entry in &entries {
         assert_eq!(entry.first_frame, next);
@@ -203,7 +203,7 @@ fn log_retention_keeps_newest_and_index_counts_removed() {
     let mut log = TestLog::begin(directory.path(), keep, 0);
     log.frames(1..=600);
     let now = log.end();
-    let there = numbers_of(directory.path());
+    let there = status_numbers(directory.path());
     assert_eq!(there.len(), 2, "two files, and room for the next: {there:?}");
     let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
@@ -215,9 +215,9 @@ fn log_retention_keeps_newest_and_index_counts_removed() {
     log.end();
     let checked = check_log(directory.path(), None).unwrap();
     assert_eq!((checked.written, checked.removed_frames + checked.frames), (610, 610));
-    assert_eq!(*numbers_of(directory.path()).last().unwrap(), last + 1);
+    assert_eq!(*status_numbers(directory.path()).last().unwrap(), last + 1);
     assert!(
-        matches!(LogIndex::read_entries(directory.path()).unwrap()[0], IndexEntry::Before { files, .. } if files > 5)
+        matches!(LogIndex::read_index_entries(directory.path()).unwrap()[0], LogIndexEntry::Before { files, .. } if files > 5)
     );
 }
 
@@ -229,11 +229,11 @@ fn files_that_are_too_old_go() {
     let mut log = TestLog::begin(directory.path(), keep, 0);
     log.frames(1..=150);
     log.end();
-    assert_eq!(numbers_of(directory.path()), [0u64; 0]);
-    let removed = LogIndex::read_entries(directory.path()).unwrap();
+    assert_eq!(status_numbers(directory.path()), [0u64; 0]);
+    let removed = LogIndex::read_index_entries(directory.path()).unwrap();
     let of_age = removed
         .iter()
-        .filter(|entry| matches!(entry, IndexEntry::Removed { why: RemovalReason::Age, .. }))
+        .filter(|entry| matches!(entry, LogIndexEntry::Removed { why: RemovalReason::Age, .. }))
         .count();
     assert_eq!(of_age, 3);
 }
@@ -248,7 +248,7 @@ fn log_files_are_removed_until_disk_has_room() {
     );
     log.frames(1..=150);
     let now = log.end();
-    assert_eq!(numbers_of(directory.path()), [1, 2, 3]);
+    assert_eq!(status_numbers(directory.path()), [1, 2, 3]);
     // No disk ever has that much.
     let mut log = TestLog::begin(
         directory.path(),
@@ -257,11 +257,11 @@ fn log_files_are_removed_until_disk_has_room() {
     );
     log.frames(151..=160);
     log.end();
-    assert_eq!(numbers_of(directory.path()), [0u64; 0]);
-    let removed = LogIndex::read_entries(directory.path()).unwrap();
+    assert_eq!(status_numbers(directory.path()), [0u64; 0]);
+    let removed = LogIndex::read_index_entries(directory.path()).unwrap();
     let of_room = removed
         .iter()
-        .filter(|entry| matches!(entry, IndexEntry::Removed { why: RemovalReason::Free, .. }))
+        .filter(|entry| matches!(entry, LogIndexEntry::Removed { why: RemovalReason::Free, .. }))
         .count();
     assert_eq!(of_room, 4);
 }
@@ -321,7 +321,7 @@ fn log_directory_is_exclusive_and_must_have_room() {
     let log = TestLog::begin(directory.path(), retention(), 0);
     assert!(matches!(LogKeeper::open_directory(directory.path(), M0, retention()), Err(Error::InUse(_))));
     log.end();
-    let huge = LogRetention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
+    let huge = LogRetention { file: u64::MAX, when_full: FullDiskReaction::Refuse, ..retention() };
     assert!(matches!(LogKeeper::open_directory(directory.path(), M0, huge), Err(Error::NoRoom { .. })));
     LogKeeper::open_directory(directory.path(), M0, retention()).unwrap();
 }
@@ -408,11 +408,11 @@ fn checksumless_old_log_gains_checksums_for_new_files() {
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
     let now = log.end();
-    let older: String = LogIndex::read_entries(directory.path())
+    let older: String = LogIndex::read_index_entries(directory.path())
         .unwrap()
         .into_iter()
         .map(|entry| match entry {
-            IndexEntry::File(file) => IndexEntry::File(FileEntry { crc32: None, ..file }),
+            LogIndexEntry::File(file) => LogIndexEntry::File(LogFileEntry { crc32: None, ..file }),
             entry => entry,
         })
         .map(|entry| serde_json::to_string(&entry).unwrap() + "\n")
@@ -420,7 +420,7 @@ fn checksumless_old_log_gains_checksums_for_new_files() {
     fs::write(directory.path().join(INDEX_FILE_NAME), older).unwrap();
     let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
-    let lines = LogIndex::read_entries(directory.path()).unwrap().len() as u64;
+    let lines = LogIndex::read_index_entries(directory.path()).unwrap().len() as u64;
     let without = LogChecksums { files_without: 3, lines_without: lines, ..LogChecksums::default() };
     assert_eq!(checked.checksums, without);
     let mut log = TestLog::begin(directory.path(), retention(), now);

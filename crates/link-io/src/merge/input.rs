@@ -99,7 +99,7 @@ pub(super) struct CaptureReader {
 impl CaptureReader {
     pub(super) fn new(files: &[PathBuf]) -> Result<Self, Error> {
         let mut reader = Self {
-            // `open_next` takes the files from the end.
+            // `open_next_capture_file` takes the files from the end.
             files: files.iter().rev().cloned().collect(),
             open: None,
             packet: CurrentPacket::default(),
@@ -107,7 +107,7 @@ impl CaptureReader {
             damages: Vec::new(),
             remarks: Vec::new(),
         };
-        reader.open_next()?;
+        reader.open_next_capture_file()?;
         Ok(reader)
     }
 
@@ -131,7 +131,7 @@ impl CaptureReader {
                 return Ok(Some(self.last_ns));
             };
             self.report_file_ending(ending)?;
-            self.open_next()?;
+            self.open_next_capture_file()?;
         }
         Ok(None)
     }
@@ -168,7 +168,7 @@ impl CaptureReader {
         Ok(())
     }
 
-    fn open_next(&mut self) -> Result<(), Error> {
+    fn open_next_capture_file(&mut self) -> Result<(), Error> {
         self.open = None;
         if let Some(path) = self.files.pop() {
             let packets =

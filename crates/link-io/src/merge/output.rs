@@ -9,7 +9,9 @@ use super::{Error, MergeReport, file_error};
 use packetrig_link::merge::{CaptureSet, MergedPacket};
 use packetrig_sys::private_files;
 use packetrig_units::clamp_to_u32;
-use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_padded, write_words};
+use packetrig_wire::pcap::block::{
+    low_half, write_block, write_block_option, write_padded_bytes, write_words,
+};
 use packetrig_wire::pcap::merged::MergeComment;
 use std::collections::HashMap;
 use std::fs::File;
@@ -44,7 +46,7 @@ pub(super) struct MergedFile {
 }
 
 impl MergedFile {
-    pub(super) fn create_partial(path: &Path, report: &MergeReport) -> Result<Self, Error> {
+    pub(super) fn create_partial_file(path: &Path, report: &MergeReport) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
         // The draft is in the same directory, because a rename works only within one file system.
         name.push(".part");
@@ -63,13 +65,13 @@ impl MergedFile {
         write_block(&mut file.bytes, SECTION_HEADER_BLOCK, |body| {
             // The byte order, version 1.0, and an unknown length of the section (-1).
             write_words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
-            write_option(
+            write_block_option(
                 body,
                 APPLICATION_OPTION,
                 concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes(),
             );
-            write_option(body, COMMENT_OPTION, describe_sources(report).as_bytes());
-            write_option(body, END_OPTION, &[]);
+            write_block_option(body, COMMENT_OPTION, describe_sources(report).as_bytes());
+            write_block_option(body, END_OPTION, &[]);
         });
         file.flush_block()?;
         Ok(file)
@@ -90,10 +92,10 @@ impl MergedFile {
                     packet.packet.full_len,
                 ],
             );
-            write_padded(body, &packet.packet.bytes);
+            write_padded_bytes(body, &packet.packet.bytes);
             if let Some(segment_bytes) = packet.packet.merged {
-                write_option(body, COMMENT_OPTION, MergeComment::new(segment_bytes).as_bytes());
-                write_option(body, END_OPTION, &[]);
+                write_block_option(body, COMMENT_OPTION, MergeComment::new(segment_bytes).as_bytes());
+                write_block_option(body, END_OPTION, &[]);
             }
         });
         self.flush_block()
@@ -120,10 +122,10 @@ impl MergedFile {
         write_block(&mut self.bytes, INTERFACE_BLOCK, |body| {
             // A snap length of 0 means "no limit" in pcapng: the captures may have different snap lengths.
             write_words(body, &[packet.packet.link_type.into(), 0]);
-            write_option(body, NAME_OPTION, names.join("+").as_bytes());
-            write_option(body, DESCRIPTION_OPTION, description.as_bytes());
-            write_option(body, RESOLUTION_OPTION, &[NANOSECOND_RESOLUTION]);
-            write_option(body, END_OPTION, &[]);
+            write_block_option(body, NAME_OPTION, names.join("+").as_bytes());
+            write_block_option(body, DESCRIPTION_OPTION, description.as_bytes());
+            write_block_option(body, RESOLUTION_OPTION, &[NANOSECOND_RESOLUTION]);
+            write_block_option(body, END_OPTION, &[]);
         });
         self.flush_block()?;
         Ok(number)

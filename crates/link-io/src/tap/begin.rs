@@ -1,7 +1,7 @@
 //! Starts a tap: takes the interfaces, chooses the back end, creates the file, starts the forwarding. In this order every
 //! refusal comes before the tap touches a frame.
 
-use super::choose::{TapAbilities, TapBackEndChoice, TapMethod, choose_method};
+use super::choose::{TapAbilities, TapBackEndChoice, TapMethod, choose_tap_back_end};
 use super::guard::TapGuard;
 use super::hold::{HeldInterfaces, TapHold};
 use super::kernel::KernelTap;
@@ -40,19 +40,19 @@ struct StartedTap {
 
 impl RunningTap {
     pub fn begin_tap(spec: &TapSpec) -> Result<Self, Error> {
-        Self::begin_with_treatments(spec, None)
+        Self::begin_tap_with_treatments(spec, None)
     }
 
     /// Starts a tap with a treatment for the frames of each direction: from A to B, and back.
-    pub fn begin_with_treatments(
+    pub fn begin_tap_with_treatments(
         spec: &TapSpec,
         treatments: Option<[Box<dyn FrameTreatment>; 2]>,
     ) -> Result<Self, Error> {
         let name = tap_name(spec)?;
-        check_spec(spec, &name)?;
+        check_tap_spec(spec, &name)?;
         let held = prepare_interfaces(spec)?;
-        let links: Vec<_> = held.iter_all().map(|held| &held.link).collect();
-        let choice = choose_method(
+        let links: Vec<_> = held.iter_interfaces().map(|held| &held.link).collect();
+        let choice = choose_tap_back_end(
             spec,
             &TapAbilities::query_interfaces(&held.sides[0].netns, &links, treatments.is_some()),
         )?;
@@ -66,7 +66,8 @@ impl RunningTap {
         guard.save_state(&mut state)?;
         let started = start_forwarding(spec, &choice, &mut guard, treatments)?;
         if let Some(why) = started.refusal {
-            state = initial_state(spec, state.name, &TapBackEndChoice::use_packet(why), &guard.held);
+            state =
+                initial_state(spec, state.name, &TapBackEndChoice::choose_packet_back_end(why), &guard.held);
         }
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
@@ -74,7 +75,7 @@ impl RunningTap {
         // From here on the tap's own file records the changes. With two files, there would be a danger: after
         // this process was killed, a run on an interface would restore it while the kernel still forwards.
         if !state.fail_closed {
-            guard.held.iter_all_mut().try_for_each(TapHold::delete_saved_settings)?;
+            guard.held.iter_interfaces_mut().try_for_each(TapHold::delete_saved_settings)?;
         }
         let clock = RealClock::new();
         let now = clock.now();
@@ -144,7 +145,7 @@ fn prepare_interface(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result
 }
 
 /// Checks the parts of the specification that need no kernel, and whether a tap has this name already.
-fn check_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
+fn check_tap_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let all: Vec<&PortLocation> =
         spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
     for (index, location) in all.iter().enumerate() {
@@ -167,7 +168,7 @@ fn check_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
 fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
     let first = &held.sides[0];
     let space = first.netns.inode()?;
-    for held in held.iter_all() {
+    for held in held.iter_interfaces() {
         // One namespace may have several names, but it has only one inode.
         if held.netns.inode()? != space {
             return Err(TapRefusal::Apart(first.location.to_string(), held.location.to_string()).into());
@@ -178,7 +179,8 @@ fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
 
 fn initial_state(spec: &TapSpec, name: String, choice: &TapBackEndChoice, held: &HeldInterfaces) -> TapState {
     let HeldInterfaces { sides, mirrors } = held;
-    let mut caveats: Vec<String> = held.iter_all().flat_map(|held| held.caveats().iter().cloned()).collect();
+    let mut caveats: Vec<String> =
+        held.iter_interfaces().flat_map(|held| held.caveats().iter().cloned()).collect();
     caveats.extend(describe_limits(spec, choice, sides, mirrors));
     TapState {
         name,

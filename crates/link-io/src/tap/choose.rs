@@ -37,11 +37,11 @@ pub(super) struct TapBackEndChoice {
 }
 
 impl TapBackEndChoice {
-    pub(super) fn use_packet(why: String) -> Self {
+    pub(super) fn choose_packet_back_end(why: String) -> Self {
         Self { way: TapMethod::Packet, native: false, why }
     }
 
-    fn use_xdp(native: bool, why: String) -> Self {
+    fn choose_xdp_back_end(native: bool, why: String) -> Self {
         Self { way: TapMethod::Xdp, native, why }
     }
 }
@@ -85,9 +85,12 @@ impl TapAbilities {
     }
 }
 
-pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, Error> {
-    match (spec.way, kernel_choice(spec, abilities)) {
-        (Some(TapMethod::Packet), _) => Ok(TapBackEndChoice::use_packet("asked for".into())),
+pub(super) fn choose_tap_back_end(
+    spec: &TapSpec,
+    abilities: &TapAbilities,
+) -> Result<TapBackEndChoice, Error> {
+    match (spec.way, choose_kernel_back_end(spec, abilities)) {
+        (Some(TapMethod::Packet), _) => Ok(TapBackEndChoice::choose_packet_back_end("asked for".into())),
         (Some(TapMethod::Xdp), Ok(choice)) => Ok(TapBackEndChoice {
             why: format!("asked for; {}{}", choice.why, abilities.cable_warning()),
             ..choice
@@ -96,12 +99,12 @@ pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<
             Ok(TapBackEndChoice { why: format!("{}{}", choice.why, abilities.cable_warning()), ..choice })
         }
         (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
-        (None, Err(reason)) => Ok(TapBackEndChoice::use_packet(reason)),
+        (None, Err(reason)) => Ok(TapBackEndChoice::choose_packet_back_end(reason)),
     }
 }
 
 /// Chooses how the kernel forwards, or returns the reason why it cannot.
-fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, String> {
+fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, String> {
     if abilities.is_treated {
         return Err("impairments need this process; the kernel programs cannot make them".into());
     }
@@ -116,7 +119,10 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndC
     let takes_none = abilities.features.iter().find(|(_, features)| !features.transmit);
     match not_native {
         None => match takes_none {
-            None => Ok(TapBackEndChoice::use_xdp(true, "the drivers of all interfaces can forward".into())),
+            None => Ok(TapBackEndChoice::choose_xdp_back_end(
+                true,
+                "the drivers of all interfaces can forward".into(),
+            )),
             // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
                 "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
@@ -126,7 +132,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndC
         // Without copies, no two frames share bytes.
         Some((name, _)) if spec.mirrors.is_empty() => {
             let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
-            Ok(TapBackEndChoice::use_xdp(false, why))
+            Ok(TapBackEndChoice::choose_xdp_back_end(false, why))
         }
         Some((name, _)) => {
             Err(format!("{name} has no XDP in its driver, and the generic path shares bytes between copies"))
@@ -170,7 +176,7 @@ mod tests {
         mirrors: usize,
         abilities: &TapAbilities,
     ) -> Result<(TapMethod, bool), String> {
-        let choice = choose_method(&spec(way, mirrors), abilities);
+        let choice = choose_tap_back_end(&spec(way, mirrors), abilities);
         choice.map(|choice| (choice.way, choice.native)).map_err(|error| error.to_string())
     }
 

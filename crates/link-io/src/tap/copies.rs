@@ -6,7 +6,7 @@ use packetrig_wire::trailer::{self, TapTrailer};
 
 /// Properties of the copies for a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CopyShape {
+pub(super) struct MirrorCopyProperties {
     /// Bytes of a frame that are kept.
     pub(super) snap: usize,
     pub(super) to: Option<Mac>,
@@ -14,9 +14,9 @@ pub(super) struct CopyShape {
     pub(super) longest: usize,
 }
 
-impl CopyShape {
+impl MirrorCopyProperties {
     /// Writes the copy of a frame into `slot`. Returns its length, or `None` if it is too long for the mirror or the slot.
-    pub(super) fn write_copy(
+    pub(super) fn write_mirror_copy(
         &self,
         frame: &[u8],
         trailer: Option<TapTrailer>,
@@ -47,18 +47,18 @@ mod tests {
 
     #[test]
     fn frame_copy_is_cut_readdressed_and_gets_trailer() {
-        let shape = CopyShape { snap: 100, to: Some([2; 6]), longest: 1514 };
+        let shape = MirrorCopyProperties { snap: 100, to: Some([2; 6]), longest: 1514 };
         let mut slot = [0; 300];
-        let len = shape.write_copy(&[7; 200], Some(TRAILER), &mut slot).unwrap();
+        let len = shape.write_mirror_copy(&[7; 200], Some(TRAILER), &mut slot).unwrap();
         let (frame, found) = trailer::split_trailer(&slot[..len]).unwrap();
         assert_eq!((frame, found), (&[[2; 6].as_slice(), &[7; 94]].concat()[..], TRAILER));
     }
 
     #[test]
     fn a_copy_that_does_not_fit_is_none() {
-        let shape = CopyShape { snap: 9600, to: None, longest: 223 };
-        assert_eq!(shape.write_copy(&[7; 200], None, &mut [0; 300]), Some(200));
-        assert_eq!(shape.write_copy(&[7; 200], Some(TRAILER), &mut [0; 300]), None);
-        assert_eq!(shape.write_copy(&[7; 200], None, &mut [0; 100]), None);
+        let shape = MirrorCopyProperties { snap: 9600, to: None, longest: 223 };
+        assert_eq!(shape.write_mirror_copy(&[7; 200], None, &mut [0; 300]), Some(200));
+        assert_eq!(shape.write_mirror_copy(&[7; 200], Some(TRAILER), &mut [0; 300]), None);
+        assert_eq!(shape.write_mirror_copy(&[7; 200], None, &mut [0; 100]), None);
     }
 }

@@ -95,7 +95,9 @@ impl FoundTap {
 
     fn has_interface(&self, part: &TapInterface) -> bool {
         let netns = part.open_netns(self.state.process);
-        netns.and_then(|netns| NamespaceLinks::open_in(&netns).ok()?.by_index(part.index).ok()).is_some()
+        netns
+            .and_then(|netns| NamespaceLinks::open_in(&netns).ok()?.find_link_by_index(part.index).ok())
+            .is_some()
     }
 
     /// Reads the tap's accounts from the kernel, or else the last ones that its process published.
@@ -120,7 +122,7 @@ impl FoundTap {
     pub fn end_tap(self) -> Result<Option<EndedTapResult>, Error> {
         if self.has_process() {
             // The living process holds the interfaces and the last counts, so it has to end the tap itself.
-            process::ask_to_end(self.state.process)?;
+            process::ask_process_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + END_TIMEOUT_NS;
             while self.still_exists() {
                 if clock::monotonic_ns() >= until_ns {
@@ -133,7 +135,7 @@ impl FoundTap {
             return Ok(None);
         }
         let accounts = self.detach_programs()?;
-        self.files.remove_files(hold::restore_abandoned(&self.state)?)?;
+        self.files.remove_files(hold::restore_abandoned_tap(&self.state)?)?;
         let imbalances = accounts.find_imbalances();
         Ok(Some(EndedTapResult { accounts, imbalances, recorded: None }))
     }
@@ -176,10 +178,10 @@ mod tests {
         /// Creates the cable; `None` if rights are missing.
         fn new(test: &str) -> Option<Self> {
             let name = format!("link-io-{test}-{}", process::current_process_id());
-            let netns = match NetNs::create_named(&name) {
+            let netns = match NetNs::create_named_namespace(&name) {
                 Ok(netns) => netns,
                 Err(error) => {
-                    assert!(error.is_permission(), "{error}");
+                    assert!(error.is_permission_error(), "{error}");
                     println!("skipped: {error}");
                     return None;
                 }
@@ -191,7 +193,10 @@ mod tests {
         }
 
         fn link(&self, name: &str) -> Link {
-            NamespaceLinks::open_in(&NetNs::open_named(&self.0).unwrap()).unwrap().by_name(name).unwrap()
+            NamespaceLinks::open_in(&NetNs::open_named_namespace(&self.0).unwrap())
+                .unwrap()
+                .find_link_by_name(name)
+                .unwrap()
         }
 
         /// Settings that a tap changes. The kernel chooses a queueing discipline when an interface comes up, which no
@@ -222,7 +227,7 @@ mod tests {
 
     impl Drop for CableLab {
         fn drop(&mut self) {
-            netns::delete_named(&self.0).unwrap();
+            netns::delete_named_namespace(&self.0).unwrap();
         }
     }
 
@@ -272,8 +277,8 @@ mod tests {
             found
         };
         assert!(!has_process(), "it was killed, and another has its number");
-        let lock = files().take_lock().unwrap();
-        assert!(has_process() && files().take_lock().unwrap().is_none());
+        let lock = files().acquire_process_lock().unwrap();
+        assert!(has_process() && files().acquire_process_lock().unwrap().is_none());
         drop(lock);
         assert!(!has_process());
         // No process gets a request to end.

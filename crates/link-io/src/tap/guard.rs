@@ -21,7 +21,7 @@ pub(super) struct TapGuard {
 impl TapGuard {
     /// Takes the tap's lock; refused if another process has a tap of that name.
     pub(super) fn new(files: TapFiles, held: HeldInterfaces) -> Result<Self, Error> {
-        let lock = files.take_lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
+        let lock = files.acquire_process_lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
         Ok(Self { files, held, is_over: false, _lock: lock })
     }
 

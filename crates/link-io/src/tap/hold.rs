@@ -4,7 +4,7 @@
 use super::place::{TapInterface, TapState};
 use crate::Error;
 use packetrig_engine::packet::quiet::{InterfaceChange, InterfaceSettings, QuietInterface};
-use packetrig_engine::packet::{guard, lock_name};
+use packetrig_engine::packet::{guard, interface_lock_name};
 use packetrig_plan::PortLocation;
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::lock::NameLock;
@@ -29,16 +29,17 @@ impl TapHold {
         is_side: bool,
     ) -> Result<Self, Error> {
         let name = location.to_string();
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let mut links = NamespaceLinks::open_in(&netns)?;
-        let link = links.by_name(&location.interface)?;
+        let link = links.find_link_by_name(&location.interface)?;
         guard::permit_port(&netns, link.index, &name, confirmed).map_err(packetrig_engine::Error::from)?;
         // The interface is locked by its index, because an interface may be renamed while the tap holds it.
-        let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {name}"))?;
-        let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceSettings::default())?;
+        let lock = NameLock::acquire_name(&netns, &interface_lock_name(link.index), &format!("port {name}"))?;
+        let quieted =
+            QuietInterface::quieten_interface(&netns, &mut links, &link, InterfaceSettings::default())?;
         let mut held = Self {
             // The state is read again, because the interface was changed since the first reading.
-            link: links.by_name(&location.interface)?,
+            link: links.find_link_by_name(&location.interface)?,
             netns,
             location: location.clone(),
             quieted: Some(quieted),
@@ -101,7 +102,7 @@ impl TapHold {
             Ok(())
         };
         // Both interfaces are tried; the first error is returned.
-        let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all);
+        let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all_settings);
         promiscuous?;
         settings.map_err(Error::from)
     }
@@ -135,28 +136,28 @@ pub(super) struct HeldInterfaces {
 }
 
 impl HeldInterfaces {
-    pub(super) fn iter_all(&self) -> impl Iterator<Item = &TapHold> {
+    pub(super) fn iter_interfaces(&self) -> impl Iterator<Item = &TapHold> {
         self.sides.iter().chain(&self.mirrors)
     }
 
-    pub(super) fn iter_all_mut(&mut self) -> impl Iterator<Item = &mut TapHold> {
+    pub(super) fn iter_interfaces_mut(&mut self) -> impl Iterator<Item = &mut TapHold> {
         self.sides.iter_mut().chain(&mut self.mirrors)
     }
 
     /// Restores each interface, even if another one cannot be restored.
     pub(super) fn restore_interfaces(&mut self) -> Result<InterfacesRestored, Error> {
-        let outcomes = self.iter_all_mut().map(TapHold::restore_interface);
+        let outcomes = self.iter_interfaces_mut().map(TapHold::restore_interface);
         // `fold` visits every interface, and `and` keeps the first error.
         outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
     }
 
     pub(super) fn leave_interfaces(&mut self) {
-        self.iter_all_mut().for_each(TapHold::leave_interface_unchanged);
+        self.iter_interfaces_mut().for_each(TapHold::leave_interface_unchanged);
     }
 }
 
 /// Restores the interfaces of a dead tap. If one interface fails, the others are still restored.
-pub(super) fn restore_abandoned(state: &TapState) -> Result<InterfacesRestored, Error> {
+pub(super) fn restore_abandoned_tap(state: &TapState) -> Result<InterfacesRestored, Error> {
     let parts = state.sides.iter().chain(&state.mirrors);
     // A namespace that no longer exists took its interfaces with it.
     let there = parts.filter_map(|part| Some((part, part.open_netns(state.process)?)));
@@ -173,9 +174,11 @@ fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(),
         return Ok(());
     }
     // Another process may have taken the interface since. It will restore the state that the tap made, so this has to wait.
-    let _lock = NameLock::take_name(netns, &lock_name(part.index), &format!("port {}", part.location))?;
+    let _lock =
+        NameLock::acquire_name(netns, &interface_lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
-    let settings = QuietInterface::adopt_interface(netns, &link, part.changes.clone())?.restore_all();
+    let settings =
+        QuietInterface::adopt_interface(netns, &link, part.changes.clone())?.restore_all_settings();
     promiscuous?;
     settings.map_err(Error::from)
 }

@@ -45,17 +45,17 @@ pub(super) fn read_accounts(
 
 fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<TapDirection, Error> {
     // Counters at the entry are read first, so that a frame in transit does not look lost.
-    let inbound = counts.read_inbound(side)?;
-    let failed = counts.read_failed(side)?;
-    let handed = counts.read_handed_over(side)?;
+    let inbound = counts.read_inbound_counts(side)?;
+    let failed = counts.read_failed_redirects(side)?;
+    let handed = counts.read_forwarding_handover(side)?;
     // Saturating, because the counters change while they are read.
     let tried = inbound.received.saturating_sub(inbound.gone);
     let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
     let seen = handed.sent + handed.dropped + refused;
     // The kernel skips an exit silently only if a frame has several exits.
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
-    let mirrors =
-        (0..state.mirrors.len()).map(|mirror| read_mirror(counts, state, side, mirror, inbound.wanted));
+    let mirrors = (0..state.mirrors.len())
+        .map(|mirror| read_mirror_account(counts, state, side, mirror, inbound.wanted));
     Ok(TapDirection {
         from: state.sides[side].location.clone(),
         to: state.sides[1 - side].location.clone(),
@@ -84,15 +84,15 @@ fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<T
     })
 }
 
-fn read_mirror(
+fn read_mirror_account(
     counts: &TapCounts,
     state: &TapState,
     side: usize,
     mirror: usize,
     wanted: u64,
 ) -> Result<MirrorAccount, Error> {
-    let seen = counts.read_outbound(side, mirror)?;
-    let handed = counts.read_handed_to_mirror(side, mirror)?;
+    let seen = counts.read_outbound_counts(side, mirror)?;
+    let handed = counts.read_mirror_handover(side, mirror)?;
     let refused_here = seen.too_long + seen.no_room;
     let came = seen.passed + refused_here;
     // The kernel's tracepoint also counts a frame as dropped that the program on the exit refused.

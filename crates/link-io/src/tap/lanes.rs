@@ -13,14 +13,14 @@ mod lane;
 mod tally;
 
 use super::account::TapAccounts;
-use super::copies::CopyShape;
+use super::copies::MirrorCopyProperties;
 use super::hold::TapHold;
 use super::link_state::PresentInterfaces;
 use super::place::TapState;
 use super::{DEFAULT_COPY_BYTES, MirrorSpec, TapSpec};
 use crate::Error;
 use exit::{LaneExit, LastKnownMtu};
-use lane::TapLane;
+use lane::TapForwardingLane;
 use packetrig_engine::packet::InterfaceMeter;
 use packetrig_link::FrameTreatment;
 use packetrig_sys::packet::{RxOptions, RxRing};
@@ -35,7 +35,7 @@ pub(super) const FRAME_BYTES_BEYOND_MTU: u32 = 18;
 
 /// Frames that were lost because this process was too slow.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OwnLosses {
+pub(super) struct TapRingLosses {
     /// Time up to which all losses are included.
     pub(super) looked: MonoTime,
     pub(super) frames: u64,
@@ -114,11 +114,11 @@ impl TapLanes {
     }
 
     /// Losses of both lanes in their own rings, and the time up to which they are known.
-    pub(super) fn own_losses(&self) -> OwnLosses {
+    pub(super) fn own_losses(&self) -> TapRingLosses {
         let [(one_ns, one), (other_ns, other)] =
             self.published.each_ref().map(|published| published.read_losses());
         // The losses of both lanes are complete only up to the earlier of the two times.
-        OwnLosses { looked: MonoTime::from_nanos(one_ns.min(other_ns)), frames: one + other }
+        TapRingLosses { looked: MonoTime::from_nanos(one_ns.min(other_ns)), frames: one + other }
     }
 
     pub(super) fn read_accounts(&mut self, state: &TapState) -> TapAccounts {
@@ -155,7 +155,7 @@ fn open_lane(
     direction: usize,
     published: Arc<PublishedTally>,
     mtus: &Arc<[AtomicU32]>,
-) -> Result<TapLane, Error> {
+) -> Result<TapForwardingLane, Error> {
     let from = &sides[direction];
     let to = &sides[1 - direction];
     // The size is at least the MTU of Ethernet: a smaller MTU may be raised while the tap runs.
@@ -172,7 +172,7 @@ fn open_lane(
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The ring comes last: from its opening on, frames in it must be forwarded.
-    Ok(TapLane {
+    Ok(TapForwardingLane {
         direction: u8::from(direction == 1),
         out: LaneExit::open_ring(
             to,
@@ -191,8 +191,8 @@ fn open_lane(
     })
 }
 
-fn copy_shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> CopyShape {
-    CopyShape {
+fn copy_shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> MirrorCopyProperties {
+    MirrorCopyProperties {
         snap: spec.snap_len.unwrap_or(DEFAULT_COPY_BYTES) as usize,
         to: mirror.to,
         longest: (held.link.mtu + FRAME_BYTES_BEYOND_MTU) as usize,

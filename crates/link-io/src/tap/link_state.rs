@@ -50,8 +50,8 @@ impl LinkStateForwarding {
             self.settled[side] = now + CARRIER_TIMEOUT;
             return Some(LinkAction::Up(side));
         }
-        for (side, has_carrier) in carrier.into_iter().enumerate() {
-            if has_carrier {
+        for (side, side_has_carrier) in carrier.into_iter().enumerate() {
+            if side_has_carrier {
                 // The side is settled: from now on its loss counts at once.
                 self.settled[side] = now;
             } else if now >= self.settled[side] {
@@ -67,7 +67,7 @@ impl LinkStateForwarding {
 pub(super) type PresentInterfaces = Vec<Option<Link>>;
 
 /// True if the side has a carrier. An interface that is gone has none.
-fn has_carrier(seen: &PresentInterfaces, side: usize) -> bool {
+fn side_has_carrier(seen: &PresentInterfaces, side: usize) -> bool {
     seen.get(side).and_then(Option::as_ref).is_some_and(|link| link.carrier)
 }
 
@@ -87,8 +87,8 @@ impl LinkWatch {
 
     /// Reads the interfaces. Returns `None` if the kernel did not answer, which is no reason to end.
     pub(super) fn poll_links(&mut self, held: &HeldInterfaces) -> Option<PresentInterfaces> {
-        held.iter_all()
-            .map(|held| match self.links.by_index(held.link.index) {
+        held.iter_interfaces()
+            .map(|held| match self.links.find_link_by_index(held.link.index) {
                 Ok(link) => Some(Some(link)),
                 // A missing interface is an answer. Any other error is none: a busy kernel must not end a tap.
                 Err(packetrig_sys::Error::Missing { .. }) => Some(None),
@@ -105,7 +105,7 @@ impl LinkWatch {
         sides: &mut [TapHold; 2],
     ) -> Result<bool, Error> {
         let Some(passing) = &mut self.passing else { return Ok(false) };
-        match passing.decide_link_action(now, [has_carrier(seen, 0), has_carrier(seen, 1)]) {
+        match passing.decide_link_action(now, [side_has_carrier(seen, 0), side_has_carrier(seen, 1)]) {
             None => Ok(false),
             Some(LinkAction::Down(side)) => sides[side].switch_link(false).map(|()| true),
             Some(LinkAction::Up(side)) => sides[side].switch_link(true).map(|()| true),

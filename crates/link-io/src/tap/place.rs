@@ -79,10 +79,10 @@ impl TapInterface {
     /// be found even without a name.
     pub(super) fn open_netns(&self, process: u32) -> Option<NetNs> {
         if let Some(inode) = self.netns_inode {
-            return NetNs::find_by_inode(inode, Some(process));
+            return NetNs::find_namespace_by_inode(inode, Some(process));
         }
         let location: PortLocation = self.location.parse().ok()?;
-        NetNs::open_or_current(location.namespace.as_deref()).ok()
+        NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()
     }
 }
 
@@ -108,14 +108,14 @@ pub(super) fn tap_name(spec: &TapSpec) -> Result<String, Error> {
 
 /// Replaces characters that a name must not have: the BPF file system allows no dots.
 fn to_name_char(c: char) -> char {
-    if c.is_ascii() && is_plain(c as u8) { c } else { '_' }
+    if c.is_ascii() && is_plain_byte(c as u8) { c } else { '_' }
 }
 
 fn is_tap_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_plain)
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_plain_byte)
 }
 
-fn is_plain(byte: u8) -> bool {
+fn is_plain_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
@@ -129,7 +129,7 @@ pub(super) struct TapFiles {
 
 /// Lists the names of the taps that left a file.
 pub(super) fn list_names() -> Vec<String> {
-    let files = runtime_directory::list_names(&runtime_directory::path_for(TAP_DIRECTORY));
+    let files = runtime_directory::list_names(&runtime_directory::runtime_path_for(TAP_DIRECTORY));
     let texts = files.iter().filter_map(|file| file.to_str()?.strip_suffix(STATE_FILE_SUFFIX));
     // A file with another name does not belong to a tap.
     let mut names: Vec<String> = texts.filter(|name| is_tap_name(name)).map(str::to_owned).collect();
@@ -146,7 +146,7 @@ impl TapFiles {
     /// Returns the paths for a tap of that name, whether it exists or not.
     pub(super) fn for_tap(name: &str) -> Self {
         let pins = Path::new(bpf::pin::BPF_MOUNT_POINT).join("packetrig/tap");
-        Self::below_directory(runtime_directory::path_for(TAP_DIRECTORY), &pins, name)
+        Self::below_directory(runtime_directory::runtime_path_for(TAP_DIRECTORY), &pins, name)
     }
 
     pub(super) fn below_directory(directory: PathBuf, pins: &Path, name: &str) -> Self {
@@ -169,7 +169,7 @@ impl TapFiles {
     /// Reads the tap's state from its file.
     pub(super) fn read_state(&self) -> Option<TapState> {
         // No other text than a valid tap name may become part of a path.
-        if !self.name.bytes().all(is_plain) {
+        if !self.name.bytes().all(is_plain_byte) {
             return None;
         }
         serde_json::from_slice(&runtime_directory::read_file(&self.file_path(STATE_FILE_SUFFIX)).ok()?).ok()
@@ -191,7 +191,7 @@ impl TapFiles {
 
     /// Takes the lock that shows that the tap's process lives, until it is dropped or the process dies.
     /// `None` if another process has it.
-    pub(super) fn take_lock(&self) -> Result<Option<LockFile>, Error> {
+    pub(super) fn acquire_process_lock(&self) -> Result<Option<LockFile>, Error> {
         let path = self.file_path(LOCK_FILE_SUFFIX);
         LockFile::lock_at(&path).map_err(|source| Error::File { path, source })
     }
@@ -228,13 +228,13 @@ impl TapFiles {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
         // Removes the lock file of a process that was killed. A living process removes its own later.
-        self.take_lock().map(drop)
+        self.acquire_process_lock().map(drop)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::hold::restore_abandoned;
+    use super::super::hold::restore_abandoned_tap;
     use super::*;
 
     fn spec(name: &str, a: &str, b: &str) -> TapSpec {
@@ -303,7 +303,7 @@ mod tests {
             (files().read_state(), files().read_accounts()),
             (Some(state.clone()), Some(TapAccounts::default()))
         );
-        files().remove_files(restore_abandoned(&state).unwrap()).unwrap();
+        files().remove_files(restore_abandoned_tap(&state).unwrap()).unwrap();
         assert_eq!((files().read_state(), files().read_accounts()), (None, None));
         assert!(!files().pins().exists());
     }

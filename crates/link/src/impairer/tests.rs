@@ -29,7 +29,7 @@ fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyFrameTruth) {
     let mut left = Vec::new();
     let mut out = |frame: &[u8], _: u64| left.push(position(frame));
     for n in 0..count {
-        impairer.release_due(n * 1000, &mut out);
+        impairer.release_due_frames(n * 1000, &mut out);
         impairer.accept_frame(n * 1000, &frame(n), &mut out);
     }
     let truth = impairer.into_witness(count * 1000, &mut out).0.remove(&0).unwrap_or_default();
@@ -110,7 +110,7 @@ proptest! {
         let mut impairer = FrameImpairer::new(FaultPlan { seed, rules, ..FaultPlan::without_faults() }, 0, KeyTruths::default());
         let mut left = Vec::new();
         for n in 0..count {
-            impairer.release_due(n * 1000, &mut |frame, _| left.push(position(frame)));
+            impairer.release_due_frames(n * 1000, &mut |frame, _| left.push(position(frame)));
             impairer.accept_frame(n * 1000, &frame(n), &mut |frame, _| left.push(position(frame)));
         }
         let truth = impairer.into_witness(count * 1000, &mut |frame, _| left.push(position(frame)));
@@ -130,14 +130,14 @@ fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyFr
     let mut left = Vec::new();
     let mut next = 0;
     for now in (0..=end).step_by(1000) {
-        impairer.release_due(now, &mut |frame, _| left.push((now, position(frame))));
+        impairer.release_due_frames(now, &mut |frame, _| left.push((now, position(frame))));
         while arrivals.get(next).is_some_and(|at| *at <= now) {
             impairer
                 .accept_frame(now, &frame(next as u64), &mut |frame, _| left.push((now, position(frame))));
             next += 1;
         }
     }
-    assert_eq!(impairer.next_due(), None, "the test looked long enough");
+    assert_eq!(impairer.next_due_time(), None, "the test looked long enough");
     (left, impairer.into_witness(end, &mut |_, _| {}).0.remove(&0).unwrap_or_default())
 }
 
@@ -266,7 +266,7 @@ fn impairer_accounts_balance_at_every_moment() {
         FaultPlan { seed: 2, queue: Some(queue), rules, in_order: true, ..FaultPlan::without_faults() };
     let mut impairer = FrameImpairer::new(plan, 0, KeptAccounts::default());
     for n in 0..5_000 {
-        impairer.release_due(n * 4_000, &mut |_, _| {});
+        impairer.release_due_frames(n * 4_000, &mut |_, _| {});
         impairer.accept_frame(n * 4_000, &frame(n), &mut |_, _| {});
         let inside = impairer.frames_inside();
         let [arrived, copies, dropped, overflowed, left] = impairer.witness_mut().0;

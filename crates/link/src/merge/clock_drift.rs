@@ -27,7 +27,7 @@ pub struct ClockDrift {
 
 impl ClockDrift {
     /// Returns true if the drift differs from zero for certain.
-    pub fn is_certain(&self) -> bool {
+    pub fn is_drift_certain(&self) -> bool {
         self.least_ppm > 0.0 || self.most_ppm < 0.0
     }
 

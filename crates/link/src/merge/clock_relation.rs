@@ -6,7 +6,7 @@
 
 use super::PacketSample;
 use super::clock_drift::ClockDrift;
-use super::clock_steps::find_steps;
+use super::clock_steps::find_clock_steps;
 use super::sample::SampledPacket;
 use packetrig_units::Nanos;
 
@@ -72,13 +72,13 @@ impl ClockRelation {
         }
         let mut relation = Self { pairs: pairs.len(), ..Self::default() };
         let mut longest: &[StampPair] = &[];
-        let ends = find_steps(&pairs).into_iter().chain([pairs.len()]);
+        let ends = find_clock_steps(&pairs).into_iter().chain([pairs.len()]);
         let mut begin = 0;
         for end in ends {
             let line = &pairs[begin..end];
             relation.lines.push(ClockRelationSegment { first: line[0].number, knots: median_knots(line) });
             // The drift is estimated over the longest line, because a step would distort it.
-            longest = if time_span(line) > time_span(longest) { line } else { longest };
+            longest = if time_span_of_pairs(line) > time_span_of_pairs(longest) { line } else { longest };
             begin = end;
         }
         relation.drift = ClockDrift::from_pairs(longest);
@@ -166,7 +166,7 @@ pub(super) fn signed_difference(left: u64, right: u64) -> i64 {
 }
 
 /// Time from the first to the last of some pairs.
-fn time_span(pairs: &[StampPair]) -> u64 {
+fn time_span_of_pairs(pairs: &[StampPair]) -> u64 {
     pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
 
@@ -190,14 +190,14 @@ fn median_knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
     let groups = pairs.chunks(PAIRS_PER_KNOT);
     groups
         .map(|group| ClockKnot {
-            at_ns: mean_time(group),
+            at_ns: mean_stamp_time(group),
             ahead_ns: median(group.iter().map(|pair| pair.ahead_ns)),
         })
         .collect()
 }
 
 /// The mean time of some pairs.
-pub(super) fn mean_time(group: &[StampPair]) -> u64 {
+pub(super) fn mean_stamp_time(group: &[StampPair]) -> u64 {
     let first = group.iter().map(|pair| pair.at_ns).min().unwrap_or(0);
     let sum: u128 = group.iter().map(|pair| u128::from(pair.at_ns - first)).sum();
     first + u64::try_from(sum / group.len().max(1) as u128).unwrap_or(0)

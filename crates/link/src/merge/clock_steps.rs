@@ -7,7 +7,7 @@
 //!
 //! Invariant: no window of the [`MIN_STEP_DURATION_NS`] before a step has the level of one in those after it, up to the next step.
 
-use super::clock_relation::{StampPair, mean_time, median, signed_difference};
+use super::clock_relation::{StampPair, mean_stamp_time, median, signed_difference};
 
 /// Pairs of a window: enough that the middle half of them is free of single delays.
 const PAIRS_PER_WINDOW: usize = 32;
@@ -47,7 +47,7 @@ impl DelayEnvelope {
     }
 
     /// Returns true if they are too far apart to be one level.
-    fn is_apart_from(self, later: Self) -> bool {
+    fn is_clearly_before(self, later: Self) -> bool {
         let gap = self.gap_to(later);
         gap >= MIN_CLOCK_STEP_NS && gap >= self.width().max(later.width()) / 2
     }
@@ -55,14 +55,14 @@ impl DelayEnvelope {
 
 /// A position between two windows with differences that do not overlap.
 #[derive(Clone, Copy, Debug)]
-struct StepCandidate {
+struct ClockStepCandidate {
     at: usize,
     gap: i64,
 }
 
 /// Indices of the pairs at which a new level begins, in order.
-pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
-    let mut candidates = find_candidates(pairs);
+pub(super) fn find_clock_steps(pairs: &[StampPair]) -> Vec<usize> {
+    let mut candidates = find_step_candidates(pairs);
     // The largest first: between two of them, the smaller ones are judged by their own surroundings only.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.gap));
     let mut steps: Vec<usize> = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
         let to = steps.get(next).copied().unwrap_or(pairs.len());
         let at = refine_step_position(&pairs[from..to], candidate.at - from);
         let is_new = at >= MIN_PAIRS_PER_END && to - from - at >= MIN_PAIRS_PER_END;
-        if is_new && is_lasting(&pairs[from..to], at) {
+        if is_new && is_step_lasting(&pairs[from..to], at) {
             steps.insert(next, from + at);
         }
     }
@@ -80,8 +80,8 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
 }
 
 /// Finds candidates. Of neighbouring places only the one with the largest gap is kept.
-fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
-    let mut found: Vec<StepCandidate> = Vec::new();
+fn find_step_candidates(pairs: &[StampPair]) -> Vec<ClockStepCandidate> {
+    let mut found: Vec<ClockStepCandidate> = Vec::new();
     let last = pairs.len().saturating_sub(MIN_PAIRS_PER_END);
     for at in (MIN_PAIRS_PER_END..=last).step_by(POSITION_STRIDE_PAIRS) {
         let before = middle_half_range(
@@ -97,10 +97,10 @@ fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
         match found.last_mut() {
             Some(known) if at - known.at < PAIRS_PER_WINDOW => {
                 if gap > known.gap {
-                    *known = StepCandidate { at, gap };
+                    *known = ClockStepCandidate { at, gap };
                 }
             }
-            _ => found.push(StepCandidate { at, gap }),
+            _ => found.push(ClockStepCandidate { at, gap }),
         }
     }
     found
@@ -137,7 +137,7 @@ fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
 }
 
 /// Returns true if all windows after a place, up to the horizon, are on one side of all windows before it.
-fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
+fn is_step_lasting(pairs: &[StampPair], at: usize) -> bool {
     let (last, next) = (pairs[at - 1], pairs[at]);
     // Each side is measured in its own stamps, because the stamps of the two sides differ by the step.
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
@@ -153,7 +153,7 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
         delay_range_without_drift(&before, last.at_ns, drift),
         delay_range_without_drift(&after, next.at_ns, drift),
     );
-    before.zip(after).is_some_and(|(before, after)| before.is_apart_from(after))
+    before.zip(after).is_some_and(|(before, after)| before.is_clearly_before(after))
 }
 
 const fn is_near(pair: &StampPair, here: StampPair) -> bool {
@@ -208,7 +208,7 @@ pub(super) struct WindowPoint {
 
 impl WindowPoint {
     pub(super) fn from_window(window: &[StampPair]) -> Self {
-        Self { at_ns: mean_time(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
+        Self { at_ns: mean_stamp_time(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
     }
 
     /// Gain of the reference per nanosecond from this point to another; `None` if both are of one time.

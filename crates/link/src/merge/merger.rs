@@ -109,7 +109,7 @@ impl PacketMerger {
         let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with_capture(capture), packet };
         let merged = match self.find_same_packet(capture, at_ns, identity) {
             // The entry is taken out and put in again, because its time and its bytes may change.
-            Some(place) => join_packets(self.remove_pending(place), fresh),
+            Some(place) => join_packets(self.remove_pending_packet(place), fresh),
             None => fresh,
         };
         // The number separates packets with the same time, in the order in which they were offered.
@@ -132,18 +132,18 @@ impl PacketMerger {
     }
 
     /// Takes out the earliest packet, if it is earlier than this.
-    pub fn take_before(&mut self, until_ns: u64) -> Option<MergedPacket> {
+    pub fn take_earliest_before(&mut self, until_ns: u64) -> Option<MergedPacket> {
         let place = *self.pending.first_key_value()?.0;
-        (place.0 < until_ns).then(|| self.remove_pending(place))
+        (place.0 < until_ns).then(|| self.remove_pending_packet(place))
     }
 
     /// Takes out the earliest packet: nothing more is coming, or too much waits.
-    pub fn take_first(&mut self) -> Option<MergedPacket> {
+    pub fn take_earliest_packet(&mut self) -> Option<MergedPacket> {
         let place = *self.pending.first_key_value()?.0;
-        Some(self.remove_pending(place))
+        Some(self.remove_pending_packet(place))
     }
 
-    fn remove_pending(&mut self, place: MergePlace) -> MergedPacket {
+    fn remove_pending_packet(&mut self, place: MergePlace) -> MergedPacket {
         #[expect(clippy::expect_used, reason = "places are those of pending packets")]
         let PendingPacket { identity, merged } = self.pending.remove(&place).expect("a pending packet");
         self.waiting_bytes -= PACKET_OVERHEAD_BYTES + merged.packet.bytes.len();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn all(mut merger: PacketMerger) -> Vec<MergedPacket> {
-        std::iter::from_fn(|| merger.take_first()).collect()
+        std::iter::from_fn(|| merger.take_earliest_packet()).collect()
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         merger.offer_packet(0, 104, PacketIdentity(5), packet(40));
         merger.offer_packet(0, 102, PacketIdentity(6), packet(40));
         assert_eq!(merger.waiting_bytes(), 2 * PACKET_OVERHEAD_BYTES + 60 + 40);
-        assert_eq!(merger.take_before(102), None);
+        assert_eq!(merger.take_earliest_before(102), None);
         let series = all(merger);
         assert_eq!(series.iter().map(|merged| merged.at_ns).collect::<Vec<_>>(), [102, 104]);
         assert_eq!((series[1].captures, series[1].packet.bytes.len()), (CaptureSet::first_captures(2), 60));

@@ -85,7 +85,7 @@ fn a_document_has_directions_and_a_seed() {
 fn another_impairment_does_not_move_those_there_are() {
     let lost = |text: &str| {
         let plan = spec(text).to_plan(5);
-        let mut course = plan.course_of_key(0, 0);
+        let mut course = plan.fault_rules_of_key(0, 0);
         (0..2_000).filter(|_| course.next_faults(&plan).any(|fault| *fault == FrameFault::Drop)).count()
     };
     assert_eq!(lost("loss=3%"), lost("duplicate=1%,delay=1ms,loss=3%,corrupt=1%"));

@@ -1,9 +1,10 @@
 //! Judges whether the second device is too much worse than the first.
 
 use super::{
-    ComparedMeasure, Comparison, DifferenceFinding, LoadComparison, MIN_COMPARISON_PAIRS, MeasureComparison,
+    ComparedMeasure, ComparisonMethod, DifferenceFinding, LoadComparison, MIN_COMPARISON_PAIRS,
+    MeasureComparison,
 };
-use crate::confidence::{ConfidenceInterval, count_to_exclude};
+use crate::confidence::{ConfidenceInterval, sample_count_to_exclude};
 use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement, MethodVerdict};
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ pub enum WorseningLimit {
     PercentOfFirst(f64),
 }
 
-impl Comparison {
+impl ComparisonMethod {
     /// Judges the whole confidence interval of each worsening, not only its mean.
     pub fn judge_result(&self) -> MethodJudgement {
         let result = self.current_result();
@@ -114,7 +115,7 @@ fn advise_if_undecided(judged: JudgedCriterion, compared: &MeasureComparison, mo
     }
     // This is the difference at which the second device is worse by exactly the limit.
     let limit = if compared.measure.is_better_if_greater() { -most } else { most };
-    let advice = match count_to_exclude(&compared.difference, limit) {
+    let advice = match sample_count_to_exclude(&compared.difference, limit) {
         Some(pairs) => format!("about {pairs} pairs like these would decide it (--pairs {pairs})"),
         None => "more pairs like these will not decide it soon: make the trials longer (--time), so that each measures more \
             frames, or change the limit"

@@ -1,6 +1,6 @@
 //! Results of a comparison.
 
-use super::{ComparedLoad, Comparison, MIN_COMPARISON_PAIRS};
+use super::{ComparedLoad, ComparisonMethod, MIN_COMPARISON_PAIRS};
 use crate::confidence::{ConfidenceInterval, mean_interval};
 use crate::{SampleStatistics, TrialResult};
 use packetrig_units::Nanos;
@@ -123,12 +123,12 @@ impl TrialMeasures {
 }
 
 impl ComparedPair {
-    fn is_usable(&self) -> bool {
+    fn is_pair_usable(&self) -> bool {
         self.devices.iter().all(|trial| trial.rig_fault.is_none())
     }
 }
 
-pub(super) fn summarise_comparison(comparison: &Comparison) -> ComparisonResult {
+pub(super) fn summarise_comparison(comparison: &ComparisonMethod) -> ComparisonResult {
     let loads = comparison.options.loads.iter().enumerate();
     ComparisonResult {
         pairs: comparison.options.pairs,
@@ -137,7 +137,7 @@ pub(super) fn summarise_comparison(comparison: &Comparison) -> ComparisonResult 
 }
 
 /// Returns the complete pairs of a load.
-fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
+fn pairs_of_load(comparison: &ComparisonMethod, load: usize) -> Vec<ComparedPair> {
     let mut pairs = Vec::new();
     // A single trial at the end is ignored, because it is only half a pair.
     for (index, trials) in comparison.trials.chunks_exact(2).enumerate() {
@@ -152,7 +152,7 @@ fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
 }
 
 fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison {
-    let usable: Vec<&ComparedPair> = pairs.iter().filter(|pair| pair.is_usable()).collect();
+    let usable: Vec<&ComparedPair> = pairs.iter().filter(|pair| pair.is_pair_usable()).collect();
     // A measure without any usable pair gets no row. For example, not every trial measures a latency.
     let measures = ComparedMeasure::ALL.into_iter().filter_map(|measure| compare_measure(measure, &usable));
     LoadComparison {

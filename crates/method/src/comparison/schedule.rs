@@ -2,7 +2,7 @@
 
 /// Returns per pair whether the second device is first. Two successive pairs have opposite orders; the first
 /// of them is drawn.
-pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
+pub(super) fn draw_trial_orders(pairs: u32, seed: u64) -> Vec<bool> {
     let mut state = seed;
     let mut orders = Vec::new();
     while orders.len() < pairs as usize {

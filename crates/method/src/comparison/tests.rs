@@ -18,8 +18,8 @@ fn options(pairs: u32, seed: u64) -> ComparisonOptions {
     }
 }
 
-fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> Comparison {
-    let mut session = MethodSession::new(Comparison::new(options.clone()));
+fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> ComparisonMethod {
+    let mut session = MethodSession::new(ComparisonMethod::new(options.clone()));
     while let Some(order) = session.next_trial_request() {
         assert!(session.trial_count() < 10_000);
         session.on_result(&devices[usize::from(order.device)].perform_trial(&order));
@@ -27,7 +27,7 @@ fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> Compa
     session.method().clone()
 }
 
-fn finding(method: &Comparison, load: usize, measure: ComparedMeasure) -> DifferenceFinding {
+fn finding(method: &ComparisonMethod, load: usize, measure: ComparedMeasure) -> DifferenceFinding {
     let result = method.current_result();
     result.loads[load].measures.iter().find(|row| row.measure == measure).unwrap().finding
 }
@@ -113,7 +113,7 @@ fn a_comparison_that_was_interrupted_does_not_pass() {
     let mut options = options(10, 1);
     let limit = WorseningLimit::Absolute(1.0);
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
-    let (mut method, mut device) = (Comparison::new(options), SimulatedDevice::new(1e6, 0));
+    let (mut method, mut device) = (ComparisonMethod::new(options), SimulatedDevice::new(1e6, 0));
     for _ in 0..28 {
         method.on_result(&device.perform_trial(&method.next_trial_request().unwrap()));
     }
@@ -149,9 +149,9 @@ proptest! {
 
     #[test]
     fn pair_order_is_balanced_and_depends_on_seed(seed in any::<u64>()) {
-        let orders = schedule::draw_orders(64, seed);
+        let orders = schedule::draw_trial_orders(64, seed);
         prop_assert!(orders.chunks(2).all(|pair| pair[0] != pair[1]));
-        prop_assert!(orders != schedule::draw_orders(64, seed.wrapping_add(1)));
+        prop_assert!(orders != schedule::draw_trial_orders(64, seed.wrapping_add(1)));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Judges whether the device converged fast enough.
 
-use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured_trials};
+use super::{ConvergenceMethod, ConvergenceOutcome, ConvergenceTrial, measured_trials};
 use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement};
 use packetrig_units::Nanos;
 
-impl Convergence {
+impl ConvergenceMethod {
     /// Judges every stream of every measured trial. Trials that measured nothing make the result unknown.
     pub fn judge_result(&self) -> MethodJudgement {
         let missing = (self.options.repetitions as usize).saturating_sub(self.trials.len());

@@ -31,8 +31,8 @@ fn trial(lost: [u64; 2]) -> TrialResult {
     }
 }
 
-fn run(trials: &[TrialResult]) -> Convergence {
-    let mut session = MethodSession::new(Convergence::new(options()));
+fn run(trials: &[TrialResult]) -> ConvergenceMethod {
+    let mut session = MethodSession::new(ConvergenceMethod::new(options()));
     for trial in trials {
         assert_eq!(session.next_trial_request().unwrap().event, Some(TrialEvent { at: Nanos::from_secs(2) }));
         session.on_result(trial);
@@ -134,7 +134,7 @@ fn possible_rig_loss_makes_verdict_unknown() {
 fn an_outage_of_a_simulated_device_is_found() {
     let mut device =
         SimulatedDevice { outage: Some(Nanos::from_millis(250)), ..SimulatedDevice::new(20_000.0, 0) };
-    let mut method = Convergence::new(options());
+    let mut method = ConvergenceMethod::new(options());
     while let Some(order) = method.next_trial_request() {
         method.on_result(&device.perform_trial(&order));
     }

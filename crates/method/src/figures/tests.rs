@@ -1,6 +1,6 @@
 use super::*;
-use crate::loss_share::{LossShare, LossShareOptions};
-use crate::rfc2544::{PartOutcome, ResetTime, Rfc2544, Rfc2544Options, Rfc2544Test, ThroughputBasis};
+use crate::loss_share::{LossShareMethod, LossShareOptions};
+use crate::rfc2544::{PartOutcome, ResetTime, Rfc2544Method, Rfc2544Options, Rfc2544Test, ThroughputBasis};
 use crate::sim::SimulatedDevice;
 use crate::{MethodSession, TestMethod};
 use packetrig_units::{BitRate, FrameSize, Nanos};
@@ -25,7 +25,7 @@ fn rfc2544_value(test: Rfc2544Test, device: &SimulatedDevice, most_trials: u32, 
         frame_sizes_bytes: vec![FrameSize::MIN],
         ..Rfc2544Options::quick(BitRate::new(1_000_000_000))
     };
-    let method = run(Rfc2544::new(options), device, most_trials);
+    let method = run(Rfc2544Method::new(options), device, most_trials);
     value_of(&MethodResult::Rfc2544(method.current_result().clone()), name)
 }
 
@@ -33,7 +33,7 @@ fn rfc2544_value(test: Rfc2544Test, device: &SimulatedDevice, most_trials: u32, 
 fn lossless_rate_figure_needs_certain_next_rate() {
     let highest = |device: &SimulatedDevice, most_trials: u32| {
         let options = LossShareOptions::new([100.0, 200.0].map(Load::new).to_vec());
-        let method = run(LossShare::new(options), device, most_trials);
+        let method = run(LossShareMethod::new(options), device, most_trials);
         value_of(&MethodResult::LossShare(method.current_result()), "highest-rate-without-loss")
     };
     let limits = [1000.0, 150.0, 50.0].map(|limit| highest(&SimulatedDevice::new(limit, 0), 1000));

@@ -2,9 +2,9 @@ use super::*;
 use crate::MethodSession;
 use crate::sim::SimulatedDevice;
 
-fn run(options: &LossShareOptions, device: &SimulatedDevice) -> LossShare {
+fn run(options: &LossShareOptions, device: &SimulatedDevice) -> LossShareMethod {
     let mut device = device.clone();
-    let mut session = MethodSession::new(LossShare::new(options.clone()));
+    let mut session = MethodSession::new(LossShareMethod::new(options.clone()));
     while let Some(order) = session.next_trial_request() {
         assert!(session.trial_count() < 10_000 && order.length == TrialLength::Frames(1_000_000));
         session.on_result(&device.perform_trial(&order));

@@ -1,8 +1,8 @@
 //! Classification of loads: lower bound, upper bound, or undecided.
 
-use super::Goal;
+use super::SearchGoal;
 use super::scale::LoadInterval;
-use super::targets::Target;
+use super::targets::SearchTarget;
 use std::collections::BTreeMap;
 
 /// Class of a load for a goal, by its trials.
@@ -33,17 +33,17 @@ impl LoadTrials {
     }
 
     /// Returns whether these trials make the load a lower bound of the goal, an upper bound, or neither.
-    pub fn classify_for_goal(&self, goal: &Goal) -> BoundClass {
-        self.classify_for_target(&Target::from_goal(goal, 0))
+    pub fn classify_for_goal(&self, goal: &SearchGoal) -> BoundClass {
+        self.classify_for_target(&SearchTarget::from_goal(goal, 0))
     }
 
     /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of
     /// good trial time does not exceed.
-    pub fn conditional_share(&self, goal: &Goal) -> f64 {
-        1.0 - self.compute_conditional_loss(&Target::from_goal(goal, 0))
+    pub fn conditional_share(&self, goal: &SearchGoal) -> f64 {
+        1.0 - self.compute_conditional_loss(&SearchTarget::from_goal(goal, 0))
     }
 
-    pub(super) fn classify_for_target(&self, target: &Target) -> BoundClass {
+    pub(super) fn classify_for_target(&self, target: &SearchTarget) -> BoundClass {
         classify_sums(
             &TrialSums::from_trials(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio),
             target,
@@ -51,7 +51,7 @@ impl LoadTrials {
     }
 
     /// True if the load is an upper bound only because of trials in which the rig may have caused the loss.
-    pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
+    pub(super) fn is_upper_by_rig(&self, target: &SearchTarget) -> bool {
         // Classifies the load without the suspected losses. If it is then no upper bound, only these losses made it one.
         self.classify_for_target(target) == BoundClass::Upper
             && classify_sums(
@@ -62,7 +62,7 @@ impl LoadTrials {
             ) != BoundClass::Upper
     }
 
-    fn compute_conditional_loss(&self, target: &Target) -> f64 {
+    fn compute_conditional_loss(&self, target: &SearchTarget) -> f64 {
         let mut long: Vec<LoadTrial> =
             self.0.iter().copied().filter(|trial| trial.seconds >= target.trial).collect();
         // The best trials fill the guaranteed share of the trial time first: the conditional throughput of RFC 9971.
@@ -93,7 +93,7 @@ struct TrialSums {
 }
 
 impl TrialSums {
-    fn from_trials(trials: &[LoadTrial], target: &Target, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
+    fn from_trials(trials: &[LoadTrial], target: &SearchTarget, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
         let mut sums = Self::default();
         for trial in trials {
             // Short trials are counted separately: they guide the search, but only long ones can make a lower bound.
@@ -111,8 +111,8 @@ impl TrialSums {
 
 /// Classifies sums of trial time. A load is decided when the remaining trial time could not change its class, whether it
 /// is all good or all bad. Short bad trials count only beyond the share of bad time that the short good trials excuse.
-fn classify_sums(sums: &TrialSums, target: &Target) -> BoundClass {
-    // `exceed_ratio` is below 1 (`Goal::check_ranges`), so this never divides by 0.
+fn classify_sums(sums: &TrialSums, target: &SearchTarget) -> BoundClass {
+    // `exceed_ratio` is below 1 (`SearchGoal::check_goal_ranges`), so this never divides by 0.
     let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
     let bad = sums.bad_long + (sums.bad_short - excused).max(0.0);
     // As long as trial time is missing, `whole` includes it.
@@ -144,7 +144,7 @@ impl TrialsByLoad {
     }
 
     /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
-    pub(super) fn relevant_bounds(&self, target: &Target) -> LoadInterval {
+    pub(super) fn relevant_bounds(&self, target: &SearchTarget) -> LoadInterval {
         let mut bounds = LoadInterval::default();
         // Loads come in ascending order. So the first upper bound is the smallest, and the last lower
         // bound before it is the largest that counts.
@@ -161,7 +161,7 @@ impl TrialsByLoad {
         bounds
     }
 
-    pub(super) fn compute_conditional_loss(&self, load: i64, target: &Target) -> f64 {
+    pub(super) fn compute_conditional_loss(&self, load: i64, target: &SearchTarget) -> f64 {
         self.trials_at(load).map_or(1.0, |trials| trials.compute_conditional_loss(target))
     }
 }

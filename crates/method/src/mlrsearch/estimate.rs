@@ -2,7 +2,7 @@
 
 use super::MlrSearch;
 use super::bounds::{BoundClass, LoadTrials};
-use super::targets::Target;
+use super::targets::SearchTarget;
 use crate::{CostRange, RehearsedCost};
 
 /// Number of limits of assumed devices, spread over the range that is still possible.
@@ -84,14 +84,14 @@ impl MlrSearch {
     }
 
     /// Returns a loss ratio after which the load is still undecided, if there is one.
-    fn undecided_loss(&self, load: i64, target: &Target, seconds: f64) -> Option<f64> {
+    fn undecided_loss(&self, load: i64, target: &SearchTarget, seconds: f64) -> Option<f64> {
         let known = self.trials().trials_at(load).cloned().unwrap_or_default();
         // Two ratios are enough: a target asks only if the loss is above its limit, which is 0 or more and below 1.
         [0.0, 1.0].into_iter().find(|loss| is_undecided(known.clone(), target, seconds, *loss))
     }
 }
 
-fn is_undecided(mut trials: LoadTrials, target: &Target, seconds: f64, loss: f64) -> bool {
+fn is_undecided(mut trials: LoadTrials, target: &SearchTarget, seconds: f64, loss: f64) -> bool {
     trials.add_trial(seconds, loss, false);
     trials.classify_for_target(target) == BoundClass::Undecided
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// Requirements that a search for a load must show.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Goal {
+pub struct SearchGoal {
     /// A trial is good if its loss ratio is not above this. 0 to 1, without 1.
     pub loss_ratio: f64,
     /// The share of trial time that may be bad at a lower bound. 0 to 1, without 1.
@@ -48,7 +48,7 @@ pub enum GoalError {
     OutOfRange { name: &'static str, value: String, wanted: &'static str },
 }
 
-impl Goal {
+impl SearchGoal {
     /// A goal without loss: the non-drop rate, as the FD.io project measures it.
     pub const NDR: Self = Self {
         loss_ratio: 0.0,
@@ -73,7 +73,7 @@ impl Goal {
     pub const TST009: Self = Self { exceed_ratio: 0.5, duration_sum: Nanos::from_secs(120), ..Self::RFC2544 };
 
     /// Returns the goal of that name.
-    pub fn preset_by_name(name: &str) -> Option<Self> {
+    pub fn goal_preset_by_name(name: &str) -> Option<Self> {
         Some(match name {
             "ndr" => Self::NDR,
             "pdr" => Self::PDR,
@@ -84,7 +84,7 @@ impl Goal {
     }
 
     /// Checks the ranges that the search relies on.
-    pub fn check_ranges(&self) -> Result<(), GoalError> {
+    pub fn check_goal_ranges(&self) -> Result<(), GoalError> {
         let out_of_range = |name, value: String, wanted| Err(GoalError::OutOfRange { name, value, wanted });
         // With a loss of 1, a trial in which nothing arrived would be good.
         if !(0.0..1.0).contains(&self.loss_ratio) {
@@ -117,7 +117,7 @@ impl Goal {
 }
 
 /// Shows a short name if the goal has one, for screens and tables.
-impl fmt::Display for Goal {
+impl fmt::Display for SearchGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let presets =
             [("NDR", Self::NDR), ("PDR", Self::PDR), ("RFC 2544", Self::RFC2544), ("TST 009", Self::TST009)];
@@ -130,30 +130,30 @@ impl fmt::Display for Goal {
     }
 }
 
-impl FromStr for Goal {
+impl FromStr for SearchGoal {
     type Err = GoalError;
 
     /// Parses a preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %), `initial`
     /// (1 s, or `duration` if that is shorter), `expansion` (2) and `preceding` (2).
     fn from_str(text: &str) -> Result<Self, GoalError> {
-        if let Some(preset) = Self::preset_by_name(&text.trim().to_ascii_lowercase()) {
+        if let Some(preset) = Self::goal_preset_by_name(&text.trim().to_ascii_lowercase()) {
             return Ok(preset);
         }
         let fields = GoalFields::split_fields(text)?;
-        let final_trial = fields.parse_time("duration")?.ok_or(GoalError::Lacks("duration"))?;
+        let final_trial = fields.parse_goal_time("duration")?.ok_or(GoalError::Lacks("duration"))?;
         let goal = Self {
-            loss_ratio: fields.parse_ratio("loss")?.ok_or(GoalError::Lacks("loss"))?,
-            exceed_ratio: fields.parse_ratio("exceed")?.unwrap_or(0.0),
-            duration_sum: fields.parse_time("sum")?.unwrap_or(final_trial),
+            loss_ratio: fields.parse_goal_ratio("loss")?.ok_or(GoalError::Lacks("loss"))?,
+            exceed_ratio: fields.parse_goal_ratio("exceed")?.unwrap_or(0.0),
+            duration_sum: fields.parse_goal_time("sum")?.unwrap_or(final_trial),
             final_trial,
             initial_trial: fields
-                .parse_time("initial")?
+                .parse_goal_time("initial")?
                 .unwrap_or_else(|| Self::NDR.initial_trial.min(final_trial)),
-            width: fields.parse_ratio("width")?.unwrap_or(Self::NDR.width),
+            width: fields.parse_goal_ratio("width")?.unwrap_or(Self::NDR.width),
             expansion: fields.parse_count("expansion")?.unwrap_or(Self::NDR.expansion),
             preceding_targets: fields.parse_count("preceding")?.unwrap_or(Self::NDR.preceding_targets),
         };
-        goal.check_ranges()?;
+        goal.check_goal_ranges()?;
         Ok(goal)
     }
 }
@@ -178,7 +178,7 @@ impl<'a> GoalFields<'a> {
         Ok(Self(texts))
     }
 
-    fn parse_field<T>(
+    fn parse_goal_field<T>(
         &self,
         name: &'static str,
         kind: &'static str,
@@ -193,19 +193,19 @@ impl<'a> GoalFields<'a> {
         value.map(Some)
     }
 
-    fn parse_time(&self, name: &'static str) -> Result<Option<Nanos>, GoalError> {
-        self.parse_field(name, "time", "60s or 500ms", |text| text.parse().ok())
+    fn parse_goal_time(&self, name: &'static str) -> Result<Option<Nanos>, GoalError> {
+        self.parse_goal_field(name, "time", "60s or 500ms", |text| text.parse().ok())
     }
 
-    fn parse_ratio(&self, name: &'static str) -> Result<Option<f64>, GoalError> {
-        self.parse_field(name, "ratio", "0.005 or 0.5%", |text| match text.strip_suffix('%') {
+    fn parse_goal_ratio(&self, name: &'static str) -> Result<Option<f64>, GoalError> {
+        self.parse_goal_field(name, "ratio", "0.005 or 0.5%", |text| match text.strip_suffix('%') {
             Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| percent / 100.0),
             None => text.parse().ok(),
         })
     }
 
     fn parse_count(&self, name: &'static str) -> Result<Option<u32>, GoalError> {
-        self.parse_field(name, "whole number", "2", |text| text.parse().ok())
+        self.parse_goal_field(name, "whole number", "2", |text| text.parse().ok())
     }
 }
 
@@ -215,17 +215,20 @@ mod tests {
 
     #[test]
     fn a_goal_is_read_from_its_text() {
-        let goal: Goal = "loss=0,duration=60s".parse().unwrap();
-        assert_eq!(goal, Goal::RFC2544);
-        let goal: Goal = "loss=0.5%, duration=1s, sum=21s, exceed=50%".parse().unwrap();
-        assert_eq!(goal, Goal::PDR);
-        for (name, preset) in
-            [("ndr", Goal::NDR), ("PDR", Goal::PDR), ("rfc2544", Goal::RFC2544), ("tst009", Goal::TST009)]
-        {
+        let goal: SearchGoal = "loss=0,duration=60s".parse().unwrap();
+        assert_eq!(goal, SearchGoal::RFC2544);
+        let goal: SearchGoal = "loss=0.5%, duration=1s, sum=21s, exceed=50%".parse().unwrap();
+        assert_eq!(goal, SearchGoal::PDR);
+        for (name, preset) in [
+            ("ndr", SearchGoal::NDR),
+            ("PDR", SearchGoal::PDR),
+            ("rfc2544", SearchGoal::RFC2544),
+            ("tst009", SearchGoal::TST009),
+        ] {
             assert_eq!(name.parse(), Ok(preset));
-            assert_eq!(preset.check_ranges(), Ok(()));
+            assert_eq!(preset.check_goal_ranges(), Ok(()));
         }
-        let goal: Goal =
+        let goal: SearchGoal =
             "loss=0,duration=200ms,width=1%,preceding=1,expansion=3,initial=100ms".parse().unwrap();
         assert_eq!(goal.initial_trial, Nanos::from_millis(100));
         assert_eq!((goal.width, goal.preceding_targets, goal.expansion), (0.01, 1, 3));
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_wrong_goal_is_refused_in_plain_words() {
-        let refusal = |text: &str| text.parse::<Goal>().unwrap_err().to_string();
+        let refusal = |text: &str| text.parse::<SearchGoal>().unwrap_err().to_string();
         assert!(refusal("fast").starts_with("`fast` is not a goal; write ndr,"));
         assert!(refusal("loss=0").starts_with("the goal lacks `duration`"));
         assert!(refusal("loss=0,duration=1s,speed=3").starts_with("a goal has no `speed`"));

@@ -1,6 +1,6 @@
 //! Results of a search, goal by goal.
 
-use super::{Goal, MlrSearch};
+use super::{MlrSearch, SearchGoal};
 use crate::{BoundCause, Load};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 /// The result of one goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GoalResult {
-    pub goal: Goal,
+    pub goal: SearchGoal,
     /// The largest load below the upper bound that is a lower bound.
     #[serde(rename = "lower_bound_frames_per_second")]
     pub lower_bound: Option<Load>,
@@ -44,7 +44,7 @@ impl MlrSearch {
         self.options().goals.iter().zip(0..).map(|(goal, index)| self.goal_result(*goal, index)).collect()
     }
 
-    fn goal_result(&self, goal: Goal, index: usize) -> GoalResult {
+    fn goal_result(&self, goal: SearchGoal, index: usize) -> GoalResult {
         let selector = &self.selectors()[index];
         let target = selector.final_target();
         let bounds = self.trials().relevant_bounds(target);

@@ -53,7 +53,7 @@ impl LoadNumberScale {
         // The halving is the same as in `index_of`, so that each function exactly reverses the other.
         let mut interval = ScaleInterval::whole_scale(self);
         while interval.high - interval.low >= 2 {
-            let (middle, load) = interval.split_middle();
+            let (middle, load) = interval.split_interval();
             match middle.cmp(&index) {
                 std::cmp::Ordering::Equal => return load,
                 std::cmp::Ordering::Less => interval.raise_lower_end(middle, load),
@@ -73,7 +73,7 @@ impl LoadNumberScale {
         }
         let mut interval = ScaleInterval::whole_scale(self);
         while interval.high - interval.low >= 2 {
-            let (middle, middle_load) = interval.split_middle();
+            let (middle, middle_load) = interval.split_interval();
             if middle_load < load {
                 interval.raise_lower_end(middle, middle_load);
             } else if middle_load > load {
@@ -132,7 +132,7 @@ impl ScaleInterval {
     }
 
     /// The middle number and its load.
-    fn split_middle(&self) -> (i64, f64) {
+    fn split_interval(&self) -> (i64, f64) {
         let middle = self.low.midpoint(self.high);
         let share = (middle - self.low) as f64 / (self.high - self.low) as f64;
         let log = (self.high_load.ln() - self.low_load.ln()) * share;

@@ -2,10 +2,10 @@
 
 use super::bounds::TrialsByLoad;
 use super::scale::{LoadInterval, LoadNumberScale};
-use super::selector::{LoadNomination, SearchView, Selector};
+use super::selector::{LoadNomination, LoadSelector, SharedSearchData};
 use super::start::{FirstTrialTarget, StartStage, StartStep};
-use super::targets::{Target, build_targets};
-use super::{Goal, GoalError};
+use super::targets::{SearchTarget, build_targets};
+use super::{GoalError, SearchGoal};
 use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// Options of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MlrOptions {
-    pub goals: Vec<Goal>,
+    pub goals: Vec<SearchGoal>,
     /// Lowest and highest load.
     #[serde(rename = "min_frames_per_second", alias = "min")]
     pub min: Load,
@@ -35,7 +35,7 @@ pub enum MlrOptionsError {
     #[error("the search has no goal; name one, for example ndr")]
     NoGoal,
     #[error("the goal {0} is named twice; name it once")]
-    SameGoal(Goal),
+    SameGoal(SearchGoal),
     #[error(transparent)]
     Goal(#[from] GoalError),
     #[error("the lowest load, {min}, must be above 0 and below the highest, {max}")]
@@ -50,7 +50,7 @@ pub struct MlrSearch {
     options: MlrOptions,
     scale: LoadNumberScale,
     start: FirstTrialTarget,
-    selectors: Vec<Selector>,
+    selectors: Vec<LoadSelector>,
     trials: TrialsByLoad,
     /// The step of the previous trial.
     step: i64,
@@ -78,12 +78,13 @@ impl MlrSearch {
         let [min, max] = [options.min, options.max].map(Load::frames_per_second);
         let widths: Vec<f64> = options.goals.iter().map(|goal| goal.width).collect();
         let scale = LoadNumberScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
-        let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| build_targets(goal, &scale)).collect();
+        let chains: Vec<Vec<SearchTarget>> =
+            options.goals.iter().map(|goal| build_targets(goal, &scale)).collect();
         let start = FirstTrialTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
         // The search begins at the maximum: the forwarded load of that trial shows where to continue.
         let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top_index() };
         let phase = options.warmup.map_or(first, SearchPhase::WarmUp);
-        let selectors = chains.into_iter().map(Selector::new).collect();
+        let selectors = chains.into_iter().map(LoadSelector::new).collect();
         Ok(Self { options, scale, start, selectors, trials: TrialsByLoad::default(), step: 0, phase })
     }
 
@@ -142,7 +143,7 @@ impl MlrSearch {
 
     /// Lets all goals nominate a load and chooses the next trial.
     fn choose_next_trial(&mut self) {
-        let view = SearchView { trials: &self.trials, top: self.scale.top_index(), step: self.step };
+        let view = SharedSearchData { trials: &self.trials, top: self.scale.top_index(), step: self.step };
         let mut chosen: Option<(LoadNomination, usize)> = None;
         // Every selector nominates a load, even if it is not chosen: a nomination moves it through its targets.
         for (index, selector) in self.selectors.iter_mut().enumerate() {
@@ -173,12 +174,12 @@ impl MlrSearch {
         &self.trials
     }
 
-    pub(super) fn selectors(&self) -> &[Selector] {
+    pub(super) fn selectors(&self) -> &[LoadSelector] {
         &self.selectors
     }
 
     /// Returns the number of the next load, and the target that wants it; no target in the first trials.
-    pub(super) fn next_load(&self) -> Option<(i64, Option<&Target>)> {
+    pub(super) fn next_load(&self) -> Option<(i64, Option<&SearchTarget>)> {
         match self.phase {
             SearchPhase::WarmUp(_) => Some((self.scale.top_index(), None)),
             SearchPhase::Start { load, .. } => Some((load, None)),
@@ -223,7 +224,7 @@ fn check_options(options: &MlrOptions) -> Result<(), MlrOptionsError> {
         return Err(MlrOptionsError::NoGoal);
     }
     for (index, goal) in options.goals.iter().enumerate() {
-        goal.check_ranges()?;
+        goal.check_goal_ranges()?;
         if options.goals[..index].contains(goal) {
             return Err(MlrOptionsError::SameGoal(*goal));
         }

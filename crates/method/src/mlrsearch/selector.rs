@@ -2,7 +2,7 @@
 
 use super::bounds::TrialsByLoad;
 use super::scale::{LoadInterval, choose_split_point};
-use super::targets::Target;
+use super::targets::SearchTarget;
 use std::cmp::Ordering;
 
 /// A load that a goal wants to try.
@@ -32,9 +32,9 @@ enum MissedBound {
 
 /// Progress of one goal through its targets.
 #[derive(Clone, Debug)]
-pub(super) struct Selector {
+pub(super) struct LoadSelector {
     /// The targets of the goal, from coarse to fine.
-    targets: Vec<Target>,
+    targets: Vec<SearchTarget>,
     stage: usize,
     /// The bounds of the previous target, or the loads of the first trials.
     start: LoadInterval,
@@ -47,22 +47,22 @@ pub(super) struct Selector {
 
 /// Data that all selectors share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SearchView<'a> {
+pub(super) struct SharedSearchData<'a> {
     pub(super) trials: &'a TrialsByLoad,
     pub(super) top: i64,
     /// The step of the previous trial, whichever goal nominated it.
     pub(super) step: i64,
 }
 
-impl Selector {
-    pub(super) fn new(targets: Vec<Target>) -> Self {
+impl LoadSelector {
+    pub(super) fn new(targets: Vec<SearchTarget>) -> Self {
         Self { targets, stage: 0, start: LoadInterval::default(), step: 0, grows_at: None, is_done: false }
     }
 
     /// Sets the bounds that the first trials found.
     pub(super) fn set_start_bounds(&mut self, start: LoadInterval) {
         self.start = start;
-        self.restart_step();
+        self.reset_search_step();
     }
 
     pub(super) const fn is_done(&self) -> bool {
@@ -70,17 +70,17 @@ impl Selector {
     }
 
     /// The target that the selector searches at present.
-    pub(super) fn current_target(&self) -> &Target {
+    pub(super) fn current_target(&self) -> &SearchTarget {
         &self.targets[self.stage]
     }
 
     /// The target that is the goal.
-    pub(super) fn final_target(&self) -> &Target {
+    pub(super) fn final_target(&self) -> &SearchTarget {
         &self.targets[self.targets.len() - 1]
     }
 
     /// Returns the load that this goal wants to try; `None` if the goal is reached.
-    pub(super) fn nominate_load(&mut self, view: SearchView<'_>) -> Option<LoadNomination> {
+    pub(super) fn nominate_load(&mut self, view: SharedSearchData<'_>) -> Option<LoadNomination> {
         loop {
             let bounds = view.trials.relevant_bounds(self.current_target());
             // Only the current nomination may let the step grow.
@@ -97,7 +97,7 @@ impl Selector {
             self.stage += 1;
             // The finer target begins at the bounds of the coarser one, so it starts near the limit.
             self.start = bounds;
-            self.restart_step();
+            self.reset_search_step();
         }
     }
 
@@ -115,26 +115,26 @@ impl Selector {
         })
     }
 
-    fn restart_step(&mut self) {
+    fn reset_search_step(&mut self) {
         let distance = match self.start {
             // This is the distance between the bounds of the first trials or of the coarser target.
             LoadInterval { lower: Some(low), upper: Some(high) } => high - low,
             _ => 0,
         };
-        // Without both bounds the distance is 0, and `set_step` begins with the width of the target.
-        self.set_step(distance);
+        // Without both bounds the distance is 0, and `set_step_width` begins with the width of the target.
+        self.set_step_width(distance);
     }
 
-    fn set_step(&mut self, last: i64) {
+    fn set_step_width(&mut self, last: i64) {
         let target = self.current_target();
         self.step = last.max(target.width).saturating_mul(target.expansion);
     }
 
     /// Applies the first rule that matches: returns its load and step.
-    fn choose_load(&mut self, bounds: LoadInterval, view: SearchView<'_>) -> Option<(i64, i64)> {
+    fn choose_load(&mut self, bounds: LoadInterval, view: SharedSearchData<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         if let Some(load) = self.choose_start_load(bounds) {
-            self.set_step(width);
+            self.set_step_width(width);
             return Some((load, width));
         }
         // Another goal may have found that the limit is far away. Its larger step saves trials here, too.
@@ -176,7 +176,7 @@ impl Selector {
         bounds: LoadInterval,
         wanted: i64,
         missed: MissedBound,
-        view: SearchView<'_>,
+        view: SharedSearchData<'_>,
     ) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         // Without a load beyond the bound, the end of the range is reached, and so is the target.
@@ -189,7 +189,7 @@ impl Selector {
     }
 
     /// Takes the middle of both bounds, unless a step from one of them ends between the middle and a start load.
-    fn bisect_range(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
+    fn bisect_range(&mut self, low: i64, high: i64, view: SharedSearchData<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         let bounds = LoadInterval { lower: Some(low), upper: Some(high) };
         let middle = choose_split_point(low, high, width);
@@ -208,7 +208,7 @@ impl Selector {
             return None;
         }
         let half = (middle - low).min(high - middle);
-        self.set_step(half);
+        self.set_step_width(half);
         Some((middle, half))
     }
 }
@@ -219,17 +219,23 @@ mod tests {
 
     #[test]
     fn selector_is_reopened_by_trial_of_another_goal() {
-        let target =
-            Target { loss_ratio: 0.0, exceed_ratio: 0.0, width: 10, trial: 1.0, sum: 1.0, expansion: 2 };
-        let mut selector = Selector::new(vec![target]);
+        let target = SearchTarget {
+            loss_ratio: 0.0,
+            exceed_ratio: 0.0,
+            width: 10,
+            trial: 1.0,
+            sum: 1.0,
+            expansion: 2,
+        };
+        let mut selector = LoadSelector::new(vec![target]);
         selector.set_start_bounds(LoadInterval { lower: Some(100), upper: Some(110) });
         let mut trials = TrialsByLoad::default();
         trials.add_trial(100, 1.0, 0.0, false);
         trials.add_trial(110, 1.0, 0.5, false);
-        assert_eq!(selector.nominate_load(SearchView { trials: &trials, top: 1000, step: 0 }), None);
+        assert_eq!(selector.nominate_load(SharedSearchData { trials: &trials, top: 1000, step: 0 }), None);
         assert!(selector.is_done());
         trials.add_trial(100, 1.0, 0.5, false);
-        assert!(selector.nominate_load(SearchView { trials: &trials, top: 1000, step: 0 }).is_some());
+        assert!(selector.nominate_load(SharedSearchData { trials: &trials, top: 1000, step: 0 }).is_some());
         assert!(!selector.is_done());
     }
 }

@@ -1,7 +1,7 @@
 //! The first trials: they find the region of the search from the load that the device forwards under overload.
 
 use super::scale::{LoadInterval, LoadNumberScale};
-use super::targets::Target;
+use super::targets::SearchTarget;
 
 /// Common target of the first trials, from the coarsest targets of all goals.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(super) enum StartStep {
 
 impl FirstTrialTarget {
     /// Combines the coarsest target of each goal.
-    pub(super) fn from_targets<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
+    pub(super) fn from_targets<'a>(coarsest: impl Iterator<Item = &'a SearchTarget> + Clone) -> Self {
         // The strictest loss, the longest trial and the coarsest width, so that one trial serves all goals.
         Self {
             loss_ratio: coarsest.clone().map(|target| target.loss_ratio).fold(1.0, f64::min),
@@ -61,7 +61,7 @@ impl FirstTrialTarget {
             StartStage::Max if carried >= top => StartStep::Ready(load, load),
             StartStage::Max => {
                 let below = LoadInterval { lower: None, upper: Some(top) };
-                continue_with_trial(
+                start_step_for_load(
                     below.move_away_from_bounds(carried, self.width, top),
                     StartStage::Forwarded,
                     load,
@@ -77,7 +77,7 @@ impl FirstTrialTarget {
                     let between = LoadInterval { lower: Some(load), upper: Some(top) };
                     between.move_away_from_bounds(load + self.width, self.width, top)
                 };
-                continue_with_trial(second, StartStage::Second { first: load }, load)
+                start_step_for_load(second, StartStage::Second { first: load }, load)
             }
             StartStage::Second { first } => StartStep::Ready(first.min(load), first.max(load)),
         }
@@ -85,7 +85,7 @@ impl FirstTrialTarget {
 }
 
 /// Makes a trial at `next`; without one, the search starts at the last trial's load.
-fn continue_with_trial(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
+fn start_step_for_load(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
     match next {
         Some(load) => StartStep::Trial { stage, load },
         None => StartStep::Ready(load, load),

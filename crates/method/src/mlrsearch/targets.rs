@@ -1,11 +1,11 @@
 //! Targets: a goal and its coarser steps.
 
-use super::Goal;
+use super::SearchGoal;
 use super::scale::LoadNumberScale;
 
 /// One step on the way to a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Target {
+pub(super) struct SearchTarget {
     pub(super) loss_ratio: f64,
     pub(super) exceed_ratio: f64,
     /// Units of the load scale.
@@ -17,9 +17,9 @@ pub(super) struct Target {
     pub(super) expansion: i64,
 }
 
-impl Target {
+impl SearchTarget {
     /// Returns the target that is the goal itself.
-    pub(super) fn from_goal(goal: &Goal, width: i64) -> Self {
+    pub(super) fn from_goal(goal: &SearchGoal, width: i64) -> Self {
         Self {
             loss_ratio: goal.loss_ratio,
             exceed_ratio: goal.exceed_ratio,
@@ -32,8 +32,8 @@ impl Target {
 }
 
 /// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
-pub(super) fn build_targets(goal: &Goal, scale: &LoadNumberScale) -> Vec<Target> {
-    let last = Target::from_goal(goal, scale.units_of_width(goal.width));
+pub(super) fn build_targets(goal: &SearchGoal, scale: &LoadNumberScale) -> Vec<SearchTarget> {
+    let last = SearchTarget::from_goal(goal, scale.units_of_width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();
     let count = goal.preceding_targets;
     // Without preceding targets the factor is not used. The 1 only avoids a division by 0.
@@ -46,7 +46,7 @@ pub(super) fn build_targets(goal: &Goal, scale: &LoadNumberScale) -> Vec<Target>
         let sum = if step == count { initial } else { last.sum * factor.powf(f64::from(step)) };
         width = width.saturating_mul(2);
         // A trial must not be longer than the sum that decides on a load.
-        chain.push(Target { width, trial: last.trial.min(sum), sum, ..last });
+        chain.push(SearchTarget { width, trial: last.trial.min(sum), sum, ..last });
     }
     chain.reverse();
     chain

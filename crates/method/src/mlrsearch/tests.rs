@@ -5,11 +5,11 @@ use packetrig_units::Nanos;
 use proptest::prelude::*;
 
 /// The goals of the appendix of draft-ietf-bmwg-mlrsearch.
-const APPENDIX_GOALS: [Goal; 4] = [
-    Goal::RFC2544,
-    Goal::TST009,
-    Goal { loss_ratio: 0.005, duration_sum: Nanos::from_secs(120), ..Goal::NDR },
-    Goal { loss_ratio: 0.005, exceed_ratio: 0.2, ..Goal::RFC2544 },
+const APPENDIX_GOALS: [SearchGoal; 4] = [
+    SearchGoal::RFC2544,
+    SearchGoal::TST009,
+    SearchGoal { loss_ratio: 0.005, duration_sum: Nanos::from_secs(120), ..SearchGoal::NDR },
+    SearchGoal { loss_ratio: 0.005, exceed_ratio: 0.2, ..SearchGoal::RFC2544 },
 ];
 
 #[test]
@@ -43,7 +43,7 @@ fn letter(class: BoundClass) -> char {
     }
 }
 
-fn search(goals: &[Goal], min: f64, max: f64) -> MlrSearch {
+fn search(goals: &[SearchGoal], min: f64, max: f64) -> MlrSearch {
     let options = MlrOptions {
         goals: goals.to_vec(),
         min: Load::new(min),
@@ -56,13 +56,13 @@ fn search(goals: &[Goal], min: f64, max: f64) -> MlrSearch {
 }
 
 /// Runs a method to its end; returns its trials.
-fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journal::JournalEntry>) {
+fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journal::MethodJournalEntry>) {
     let mut session = MethodSession::new(method);
     let mut trials = Vec::new();
     while let Some(order) = session.next_trial_request() {
         let result = device.perform_trial(&order);
         session.on_result(&result);
-        trials.push(journal::JournalEntry {
+        trials.push(journal::MethodJournalEntry {
             number: session.trial_count(),
             started_wall_ns: 0,
             order,
@@ -75,7 +75,8 @@ fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journa
 
 #[test]
 fn ndr_and_pdr_search_takes_35_trials() {
-    let (found, trials) = run(search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6), SimulatedDevice::new(5.37e6, 0));
+    let (found, trials) =
+        run(search(&[SearchGoal::NDR, SearchGoal::PDR], 9e3, 14.88e6), SimulatedDevice::new(5.37e6, 0));
     assert_eq!(trials.len(), 35);
     let [ndr, pdr] = &found.current_results()[..] else { panic!("two goals") };
     for (result, limit) in [(ndr, 5.37e6), (pdr, 5.37e6 / 0.995)] {
@@ -89,7 +90,10 @@ fn ndr_and_pdr_search_takes_35_trials() {
 #[test]
 fn irregular_results_say_which_bound_is_missing() {
     let result = |limit| {
-        run(search(&[Goal::NDR], 1e3, 1e6), SimulatedDevice::new(limit, 0)).0.current_results().remove(0)
+        run(search(&[SearchGoal::NDR], 1e3, 1e6), SimulatedDevice::new(limit, 0))
+            .0
+            .current_results()
+            .remove(0)
     };
     let all = result(2e6);
     assert_eq!(all.irregular, Some(GoalIrregularity::NoUpperBound));
@@ -105,10 +109,13 @@ fn irregular_results_say_which_bound_is_missing() {
 
 #[test]
 fn fail_fast_search_ends_at_first_unreached_goal() {
-    let options =
-        MlrOptions { fail_fast: true, ..search(&[Goal::NDR, Goal::PDR], 1e3, 1e6).options().clone() };
+    let options = MlrOptions {
+        fail_fast: true,
+        ..search(&[SearchGoal::NDR, SearchGoal::PDR], 1e3, 1e6).options().clone()
+    };
     let (found, trials) = run(MlrSearch::new(options).unwrap(), SimulatedDevice::new(998.0, 0));
-    let (_, patient) = run(search(&[Goal::NDR, Goal::PDR], 1e3, 1e6), SimulatedDevice::new(998.0, 0));
+    let (_, patient) =
+        run(search(&[SearchGoal::NDR, SearchGoal::PDR], 1e3, 1e6), SimulatedDevice::new(998.0, 0));
     assert!(trials.len() < patient.len());
     assert_eq!(found.next_trial_request(), None);
     assert!(found.current_results().iter().any(|result| !result.is_reached));
@@ -116,7 +123,7 @@ fn fail_fast_search_ends_at_first_unreached_goal() {
 
 #[test]
 fn a_warm_up_trial_does_not_count() {
-    let plain = search(&[Goal::NDR], 1e3, 1e6);
+    let plain = search(&[SearchGoal::NDR], 1e3, 1e6);
     let options = MlrOptions { warmup: Some(Nanos::from_secs(7)), ..plain.options().clone() };
     let mut warm = MlrSearch::new(options).unwrap();
     assert_eq!(warm.next_trial(), Some((Load::new(1e6), 7.0)));
@@ -128,7 +135,7 @@ fn a_warm_up_trial_does_not_count() {
 #[test]
 fn upper_bound_needing_rig_trials_is_rig_caused() {
     let cause = |rig: f64, device: f64| {
-        let mut method = search(&[Goal::RFC2544], 1e3, 1e6);
+        let mut method = search(&[SearchGoal::RFC2544], 1e3, 1e6);
         while let Some((load, _)) = method.next_trial() {
             let load = load.frames_per_second();
             method.on_loss(if load > rig.min(device) { 0.3 } else { 0.0 }, load > rig && load <= device);
@@ -140,7 +147,7 @@ fn upper_bound_needing_rig_trials_is_rig_caused() {
     // One of two bad trials is enough for an upper bound.
     let mut trials = LoadTrials::default();
     trials.add_trial(60.0, 0.1, true);
-    let target = targets::Target::from_goal(&Goal::RFC2544, 1);
+    let target = targets::SearchTarget::from_goal(&SearchGoal::RFC2544, 1);
     assert!(trials.is_upper_by_rig(&target));
     trials.add_trial(60.0, 0.1, false);
     assert!(!trials.is_upper_by_rig(&target));
@@ -148,7 +155,7 @@ fn upper_bound_needing_rig_trials_is_rig_caused() {
 
 #[test]
 fn options_that_cannot_be_searched_are_refused() {
-    let refusal = |goals: &[Goal], min, max| {
+    let refusal = |goals: &[SearchGoal], min, max| {
         let options = MlrOptions {
             goals: goals.to_vec(),
             min: Load::new(min),
@@ -160,11 +167,14 @@ fn options_that_cannot_be_searched_are_refused() {
         MlrSearch::new(options).unwrap_err()
     };
     assert_eq!(refusal(&[], 1.0, 2.0), MlrOptionsError::NoGoal);
-    assert_eq!(refusal(&[Goal::NDR, Goal::NDR], 1.0, 2.0), MlrOptionsError::SameGoal(Goal::NDR));
+    assert_eq!(
+        refusal(&[SearchGoal::NDR, SearchGoal::NDR], 1.0, 2.0),
+        MlrOptionsError::SameGoal(SearchGoal::NDR)
+    );
     for (min, max) in [(0.0, 2.0), (2.0, 2.0), (3.0, 2.0), (1.0, f64::INFINITY)] {
-        assert!(matches!(refusal(&[Goal::NDR], min, max), MlrOptionsError::Range { .. }));
+        assert!(matches!(refusal(&[SearchGoal::NDR], min, max), MlrOptionsError::Range { .. }));
     }
-    let wrong = Goal { width: 1.0, ..Goal::NDR };
+    let wrong = SearchGoal { width: 1.0, ..SearchGoal::NDR };
     assert!(matches!(
         refusal(&[wrong], 1.0, 2.0),
         MlrOptionsError::Goal(GoalError::OutOfRange { name: "width", .. })
@@ -173,7 +183,7 @@ fn options_that_cannot_be_searched_are_refused() {
 
 #[test]
 fn mlr_remaining_cost_shrinks_to_zero() {
-    let mut method = search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6);
+    let mut method = search(&[SearchGoal::NDR, SearchGoal::PDR], 9e3, 14.88e6);
     let mut device = SimulatedDevice::new(5.37e6, 0);
     let (mut estimates, mut lengths) = (Vec::new(), Vec::new());
     while let Some(order) = method.next_trial_request() {
@@ -191,7 +201,7 @@ fn mlr_remaining_cost_shrinks_to_zero() {
 }
 
 /// Writes a journal line and reads it back.
-fn reread(trials: &[journal::JournalEntry]) -> Vec<journal::JournalEntry> {
+fn reread(trials: &[journal::MethodJournalEntry]) -> Vec<journal::MethodJournalEntry> {
     let mut text = journal::to_json_line(&"head").unwrap();
     for entry in trials {
         text += &journal::to_json_line(entry).unwrap();
@@ -206,7 +216,7 @@ proptest! {
     fn a_sharp_limit_is_found_within_the_width(
         limit in 1.1e3f64..9e6, width in 0.001f64..0.2, preceding in 1u32..4, expansion in 2u32..5,
     ) {
-        let goal = Goal { width, preceding_targets: preceding, expansion, ..Goal::NDR };
+        let goal = SearchGoal { width, preceding_targets: preceding, expansion, ..SearchGoal::NDR };
         let found = run(search(&[goal], 1e3, 1e7), SimulatedDevice::new(limit, 0)).0.current_results().remove(0);
         let (lower, upper) = (found.lower_bound.unwrap().frames_per_second(), found.upper_bound.unwrap().frames_per_second());
         // Below one lost frame in a trial of 1 s there is no loss.
@@ -216,7 +226,7 @@ proptest! {
 
     #[test]
     fn search_resumes_from_any_journal_cut(limit in 1.1e3f64..2e7, seed: u64, cut in 0.0f64..1.0) {
-        let method = || search(&[Goal::NDR, Goal { width: 0.02, ..Goal::RFC2544 }], 1e3, 1e7);
+        let method = || search(&[SearchGoal::NDR, SearchGoal { width: 0.02, ..SearchGoal::RFC2544 }], 1e3, 1e7);
         let (found, trials) = run(method(), SimulatedDevice::new(limit, 10).with_stalls(0.05, 100, seed));
         let trials = reread(&trials);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among trials")]
@@ -238,9 +248,9 @@ proptest! {
         min in -300.0f64..300.0, decades in 1e-6f64..600.0, widths in proptest::collection::vec(-9.0f64..-0.001, 1..4), seed: u64,
     ) {
         let [min, max] = [min, min + decades].map(|power| 10f64.powf(power.min(307.0)));
-        let mut goals: Vec<Goal> = widths.iter().map(|power| Goal { width: 10f64.powf(*power), ..Goal::NDR }).collect();
+        let mut goals: Vec<SearchGoal> = widths.iter().map(|power| SearchGoal { width: 10f64.powf(*power), ..SearchGoal::NDR }).collect();
         goals.dedup();
-        let options = MlrOptions { goals, ..search(&[Goal::NDR], 1.0, 2.0).options().clone() };
+        let options = MlrOptions { goals, ..search(&[SearchGoal::NDR], 1.0, 2.0).options().clone() };
         let Ok(mut method) = MlrSearch::new(MlrOptions { min: Load::new(min), max: Load::new(max), ..options }) else {
             return Ok(());
         };
@@ -256,7 +266,7 @@ proptest! {
     #[test]
     fn damaged_results_end_the_search_all_the_same(seed: u64) {
         let mut random = seed;
-        let mut method = search(&[Goal::NDR, Goal::PDR], 1e3, 1e7);
+        let mut method = search(&[SearchGoal::NDR, SearchGoal::PDR], 1e3, 1e7);
         let mut trials = 0;
         while method.next_trial_request().is_some() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -333,7 +343,7 @@ fn is_near(ours: Load, theirs: f64) -> bool {
 #[test]
 fn mlr_search_ends_at_rig_limit_and_names_it() {
     let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
-    let mut method = search(&[Goal::NDR, Goal::PDR], 1_000.0, 14.88e6);
+    let mut method = search(&[SearchGoal::NDR, SearchGoal::PDR], 1_000.0, 14.88e6);
     let mut loads = Vec::new();
     while let Some(order) = method.next_trial_request() {
         loads.push(order.load.frames_per_second());

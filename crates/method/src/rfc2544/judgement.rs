@@ -1,14 +1,14 @@
 //! Judges whether the device meets the user's criteria.
 
 use super::{
-    LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544, SizeBenchmark,
-    ThroughputBasis, ThroughputBounds,
+    LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544Method,
+    SizeBenchmark, ThroughputBasis, ThroughputBounds,
 };
 use crate::verdict::ValueRange;
 use crate::{BoundCause, JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod};
 use packetrig_units::Nanos;
 
-impl Rfc2544 {
+impl Rfc2544Method {
     /// Judges all sizes. A bound that the rig set is never a reason for FAIL.
     pub fn judge_result(&self) -> MethodJudgement {
         let criteria = self.result.sizes.iter().flat_map(|row| self.judge_size(row));
@@ -100,7 +100,7 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
         return JudgedCriterion::unknown(criterion, "no trial measured it");
     };
     // If one trial has no recovery, the mean has no upper bound.
-    let high = if recovery.all_recovered() { mean.mean / 1e6 } else { f64::INFINITY };
+    let high = if recovery.has_recovered_in_all_trials() { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
     let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
     judged.require_all_trials(mean.count, recovery.repetitions)

@@ -197,7 +197,7 @@ pub struct RecoveryBenchmark {
 
 impl RecoveryBenchmark {
     /// True if the loss ended in every trial with a known time. Else the mean is only a lower bound.
-    pub fn all_recovered(&self) -> bool {
+    pub fn has_recovered_in_all_trials(&self) -> bool {
         let mut known = self.trials.iter().filter(|trial| trial.recovery_ns.is_some());
         known.all(|trial| trial.is_recovered)
     }

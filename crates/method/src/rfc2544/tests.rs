@@ -1,5 +1,5 @@
 use super::*;
-use crate::journal::{self, JournalEntry};
+use crate::journal::{self, MethodJournalEntry};
 use crate::sim::SimulatedDevice;
 use crate::{BoundCause, MethodJudgement, MethodOptions, MethodSession, MethodVerdict, StreamTrial};
 use packetrig_units::BitRate;
@@ -17,8 +17,8 @@ pub(super) fn quick(tests: &[Rfc2544Test], sizes: &[u32]) -> Rfc2544Options {
 }
 
 /// Runs the benchmark on a device.
-fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialRequest) -> TrialResult) -> Rfc2544 {
-    let mut session = MethodSession::new(Rfc2544::new(options.clone()));
+fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialRequest) -> TrialResult) -> Rfc2544Method {
+    let mut session = MethodSession::new(Rfc2544Method::new(options.clone()));
     while let Some(order) = session.next_trial_request() {
         assert!(session.trial_count() < 20_000, "the method does not end: {order:?}");
         assert!(!session.method().describe_progress().is_empty());
@@ -27,7 +27,7 @@ fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialRequest) -> TrialR
     session.method().clone()
 }
 
-pub(super) fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> Rfc2544 {
+pub(super) fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> Rfc2544Method {
     let mut device = device.clone();
     run(options, |order| device.perform_trial(order))
 }
@@ -74,7 +74,7 @@ fn rfc2544_search_stays_below_rig_limit() {
     };
     let limits = MethodOptions::Rfc2544(Box::new(options.clone())).estimate_cost().unwrap().with_repeats();
     let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
-    let mut session = MethodSession::new(Rfc2544::new(options));
+    let mut session = MethodSession::new(Rfc2544Method::new(options));
     let mut beyond = 0;
     while let Some(order) = session.next_trial_request() {
         beyond += u32::from(order.load.frames_per_second() > 316_000.0 * 1.1);
@@ -400,7 +400,7 @@ fn a_benchmark_that_was_interrupted_does_not_pass() {
     options.criteria.maximum_latency_ns = Some(Nanos::from_secs(1));
     let mut device =
         SimulatedDevice { latency: Some(Nanos::from_micros(10)), ..SimulatedDevice::new(1e9, 0) };
-    let mut method = Rfc2544::new(options);
+    let mut method = Rfc2544Method::new(options);
     let mut verdicts = Vec::new();
     while let Some(order) = method.next_trial_request() {
         verdicts.push(method.judge_result().verdict);
@@ -412,9 +412,9 @@ fn a_benchmark_that_was_interrupted_does_not_pass() {
 }
 
 /// Runs a method with the journal of its first `cut` trials, then with the device.
-fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice) -> Rfc2544 {
+fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice) -> Rfc2544Method {
     let read_back = journal::parse_journal::<Rfc2544Options>(journal_text).unwrap();
-    let mut session = MethodSession::new(Rfc2544::new(read_back.head));
+    let mut session = MethodSession::new(Rfc2544Method::new(read_back.head));
     for entry in &read_back.trials {
         session.replay_trial(&entry.order, &entry.result).unwrap();
     }
@@ -458,12 +458,12 @@ proptest! {
         let mut text = journal::to_json_line(&options).unwrap();
         let mut number = 0;
         let mut recorder = device.clone();
-        let mut session = MethodSession::new(Rfc2544::new(options.clone()));
+        let mut session = MethodSession::new(Rfc2544Method::new(options.clone()));
         while let Some(order) = session.next_trial_request() {
             let result = recorder.perform_trial(&order);
             session.on_result(&result);
             number += 1;
-            text += &journal::to_json_line(&JournalEntry { number, started_wall_ns: 0, order, result }).unwrap();
+            text += &journal::to_json_line(&MethodJournalEntry { number, started_wall_ns: 0, order, result }).unwrap();
         }
         let head = text.find('\n').unwrap() + 1;
         let cut = head + (text.len() - head) * cut_percent / 100;

@@ -60,12 +60,12 @@ impl ThroughputSearch {
 
     pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         match self.guide.next_value() {
-            Some(load) => Some(self.make_order(load, self.guide_time)),
-            None => self.next_final_load().map(|load| self.make_order(load, self.final_time)),
+            Some(load) => Some(self.make_trial_request(load, self.guide_time)),
+            None => self.next_final_load().map(|load| self.make_trial_request(load, self.final_time)),
         }
     }
 
-    fn make_order(&self, load: f64, time: Nanos) -> TrialRequest {
+    fn make_trial_request(&self, load: f64, time: Nanos) -> TrialRequest {
         build_timed_order(TrialPurpose::Search, self.size, Load::new(load), time)
     }
 
@@ -74,7 +74,7 @@ impl ThroughputSearch {
         let Some(carried) = self.carried else { return self.next_unconfirmed_load() };
         let reach = self.guide.search_reach();
         // If nothing failed, the maximum was carried, and there is no higher load to try.
-        let upper = self.lowest_failed()?.load.min(reach.top);
+        let upper = self.lowest_failed_load()?.load.min(reach.top);
         let middle = f64::midpoint(carried, upper);
         if upper - carried > reach.resolution && carried < middle && middle < upper {
             return Some(middle);
@@ -98,7 +98,7 @@ impl ThroughputSearch {
         }
     }
 
-    fn lowest_failed(&self) -> Option<FailedLoad> {
+    fn lowest_failed_load(&self) -> Option<FailedLoad> {
         let bounds = self.guide.bounds();
         // Loads that failed in full length are below the bound of the guide, so they go first.
         self.failed.or_else(|| bounds.upper.map(|load| FailedLoad { load, cause: bounds.cause }))
@@ -136,7 +136,7 @@ impl ThroughputSearch {
     }
 
     pub(super) fn to_bounds(&self) -> ThroughputBounds {
-        let upper = self.lowest_failed();
+        let upper = self.lowest_failed_load();
         ThroughputBounds {
             frames_per_second: self.carried.map(Load::new),
             lost_at_frames_per_second: upper.map(|failed| Load::new(failed.load)),
@@ -149,7 +149,7 @@ impl ThroughputSearch {
     pub(super) fn describe_progress(&self) -> String {
         let bounds = self.guide.bounds();
         let lower = self.carried.or(bounds.lower).map_or(Load::ZERO, Load::new);
-        match self.lowest_failed() {
+        match self.lowest_failed_load() {
             Some(failed) => format!("throughput: {lower} to {}", Load::new(failed.load)),
             None => format!("throughput: at least {lower}"),
         }

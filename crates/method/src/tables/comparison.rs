@@ -4,7 +4,7 @@ use super::{ResultTable, format_decimals, format_optional_cell, format_rate_cell
 use crate::comparison::{
     ComparedMeasure, ComparisonResult, DifferenceFinding, LoadComparison, MeasureComparison,
 };
-use crate::confidence::count_to_exclude;
+use crate::confidence::sample_count_to_exclude;
 
 pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new(
@@ -28,7 +28,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
         for row in &load.measures {
             table.push_row(describe_measure(load, row));
         }
-        table.notes.extend(load.measures.iter().filter_map(|row| advise_pairs(load, row)));
+        table.notes.extend(load.measures.iter().filter_map(|row| advise_more_pairs(load, row)));
         if load.unusable_pairs > 0 {
             let of = load.load.frames_per_second;
             table.notes.push(format!(
@@ -42,9 +42,9 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
 }
 
 /// Number of pairs that would show a difference of this size, if the devices differ by it.
-fn advise_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<String> {
+fn advise_more_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<String> {
     let pairs = match row.finding {
-        DifferenceFinding::NoDifferenceShown => count_to_exclude(&row.difference, 0.0)?,
+        DifferenceFinding::NoDifferenceShown => sample_count_to_exclude(&row.difference, 0.0)?,
         _ => return None,
     };
     let (name, of) = (row.measure.name(), load.load.frames_per_second);

@@ -22,7 +22,7 @@ pub(super) fn tabulate_rfc2544(result: &Rfc2544Result) -> Vec<ResultTable> {
         tabulate_recovery(result),
         tabulate_reset(result),
     ];
-    let tables = tables.into_iter().filter_map(ResultTable::unless_empty);
+    let tables = tables.into_iter().filter_map(ResultTable::none_if_empty);
     tables.map(|table| add_shortfall_notes(table, &result.shortfalls)).collect()
 }
 

@@ -4,7 +4,7 @@ use crate::bisection::{BisectionPlan, SearchResolution};
 use crate::comparison::{ComparedLoad, ComparisonOptions};
 use crate::convergence::ConvergenceOptions;
 use crate::loss_share::LossShareOptions;
-use crate::mlrsearch::{Goal, MlrOptions};
+use crate::mlrsearch::{MlrOptions, SearchGoal};
 use crate::rfc2544::{Rfc2544Options, Rfc2544Test};
 use crate::sim::SimulatedDevice;
 use crate::{BisectOptions, MethodOptions, MlrsearchOptions, TestMethod, TrialWaits};
@@ -66,7 +66,7 @@ fn all_methods() -> Vec<MethodOptions> {
         MethodOptions::LossShare(LossShareOptions::new(vec![Load::new(1000.0), load])),
         MethodOptions::Mlrsearch(MlrsearchOptions {
             search: MlrOptions {
-                goals: vec![Goal::NDR, Goal::PDR],
+                goals: vec![SearchGoal::NDR, SearchGoal::PDR],
                 min: Load::new(9000.0),
                 max: Load::new(1_488_095.0),
                 size: None,
@@ -165,7 +165,7 @@ fn trial_table_shows_outcome_of_each_trial() {
         let result = device.perform_trial(&order);
         method.on_result(&result);
         let number = u32::try_from(trials.len()).unwrap() + 1;
-        trials.push(JournalEntry { number, started_wall_ns: 0, order, result });
+        trials.push(MethodJournalEntry { number, started_wall_ns: 0, order, result });
     }
     let table = tabulate_trials(&trials);
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use super::files::AuthorityFiles;
 use super::{
-    AdmittedNode, CERTIFICATE_VALID_DAYS, CurvePoint, DAY, Error, FleetAuthority, SIGNING_KEY_FILE,
-    certificate_error, from_hex, random_bytes, secrets, to_hex, with_common_name, with_validity,
+    AdmittedNode, CERTIFICATE_VALID_DAYS, DAY, Error, FleetAuthority, PeerPublicKey, SIGNING_KEY_FILE,
+    certificate_error, decode_hex, encode_hex, random_bytes, secrets, with_common_name, with_validity,
 };
 use crate::seal::MAC_KEY_BYTES;
 use crate::{subject, user_key};
@@ -108,7 +108,7 @@ impl FleetAuthority {
         let certificate = self.issue_certificate(name, &node, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing_key()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING_KEY_FILE.to_owned()))?;
-        let controller = to_hex(signing.public_key().as_ref());
+        let controller = encode_hex(signing.public_key().as_ref());
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
@@ -163,10 +163,10 @@ impl FleetAuthority {
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admitted = node.to_admitted_node(name);
         let public_key =
-            from_hex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file_name(name)))?;
+            decode_hex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file_name(name)))?;
         let parameters =
             with_validity(now, CERTIFICATE_VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
-        let issued = parameters.signed_by(&CurvePoint(public_key), &self.load_issuer()?);
+        let issued = parameters.signed_by(&PeerPublicKey(public_key), &self.load_issuer()?);
         Ok(NodeAdmission {
             certificate: issued.map_err(certificate_error)?.pem(),
             authority: self.certificate_pem()?,
@@ -242,10 +242,10 @@ pub(super) struct KeptNode {
 
 impl KeptNode {
     fn new(keys: &NodeKeys, now: u64) -> Result<Self, Error> {
-        let generation = to_hex(&random_bytes::<8>()?);
-        let grants = to_hex(&random_bytes::<MAC_KEY_BYTES>()?);
+        let generation = encode_hex(&random_bytes::<8>()?);
+        let grants = encode_hex(&random_bytes::<MAC_KEY_BYTES>()?);
         Ok(Self {
-            public_key: to_hex(&keys.certificate),
+            public_key: encode_hex(&keys.certificate),
             grants,
             generation,
             user_key: keys.user.clone(),
@@ -257,7 +257,7 @@ impl KeptNode {
 
     fn has_keys(&self, keys: &NodeKeys) -> bool {
         // The user key follows from the same private key, so it need not be compared.
-        self.public_key == to_hex(&keys.certificate)
+        self.public_key == encode_hex(&keys.certificate)
     }
 
     pub(super) fn to_admitted_node(&self, name: &NodeName) -> AdmittedNode {
@@ -294,6 +294,6 @@ impl KeptNode {
     }
 
     pub(super) fn grant_key(&self) -> Option<[u8; MAC_KEY_BYTES]> {
-        from_hex(&self.grants)?.try_into().ok()
+        decode_hex(&self.grants)?.try_into().ok()
     }
 }

@@ -48,7 +48,7 @@ impl ServerCertificateKeeper {
 
     /// Renews the certificate if it is due, and makes both servers use it. Returns whether it did. Existing connections
     /// continue. A step that fails is repeated at the next call.
-    pub fn renew_if_due(
+    pub fn renew_certificate_if_due(
         &mut self,
         now: u64,
         broker: Option<&MessageServer>,

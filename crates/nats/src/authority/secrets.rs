@@ -1,6 +1,6 @@
 //! Secrets that admit nodes: limited in time and number, stored as hashes, revoked by their label.
 
-use super::{Error, FleetAuthority, random_bytes, to_hex};
+use super::{Error, FleetAuthority, encode_hex, random_bytes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -30,7 +30,7 @@ pub struct SecretAllowance {
 }
 
 pub(super) fn hash_secret(secret: &str) -> String {
-    to_hex(&Sha256::digest(secret.as_bytes()))
+    encode_hex(&Sha256::digest(secret.as_bytes()))
 }
 
 impl FleetAuthority {
@@ -57,7 +57,7 @@ impl FleetAuthority {
         until: Option<u64>,
     ) -> Result<JoinSecret, Error> {
         // The secret has 128 random bits, so it cannot be found from its hash by trying secrets.
-        let secret = to_hex(&random_bytes::<16>()?);
+        let secret = encode_hex(&random_bytes::<16>()?);
         let _lock = self.lock_directory()?;
         let mut allowances = self.read_allowances()?;
         allowances.push(SecretAllowance { label: label.to_owned(), hash: hash_secret(&secret), uses, until });

@@ -11,7 +11,7 @@
 //! Invariant: nobody can make claims for a node from the claims of another node, nor log in with the claims of
 //! another node.
 
-use super::{AdmittedNode, Error, to_hex};
+use super::{AdmittedNode, Error, encode_hex};
 use crate::subject::{self, SubjectPermissions};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -209,7 +209,7 @@ fn claims_json(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String
 
 /// A signed token: header, claims, and the issuer's signature over both.
 fn sign_claims(issuer: &KeyPair, subject: &ClaimSubject<'_>) -> Result<String, Error> {
-    let id = to_hex(&Sha256::digest(claims_json("", issuer, subject)));
+    let id = encode_hex(&Sha256::digest(claims_json("", issuer, subject)));
     let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
     let covered = format!("{header}.{}", BASE64.encode(claims_json(&id, issuer, subject)));
     let signature = issuer.sign(covered.as_bytes()).map_err(|_| derivation_error())?;

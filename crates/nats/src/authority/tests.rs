@@ -132,7 +132,7 @@ fn single_use_secret_admits_one_node() {
 fn readmitted_name_gets_new_generation() {
     let (_place, authority) = authority();
     let (name, key) = (NodeName("a".into()), keys());
-    let generation = || authority.admitted().expect("listed").remove(0).common_name();
+    let generation = || authority.list_admitted_nodes().expect("listed").remove(0).common_name();
     admit(&authority, "a", &key).expect("it is free");
     let first = generation();
     let renewed = authority.renew_certificate(&name, &key, 2000).expect("it is in the fleet");

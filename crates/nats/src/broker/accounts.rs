@@ -2,7 +2,7 @@
 //!
 //! Invariant: an existing file is complete.
 
-use super::{BrokerSetup, Error, system, world_error};
+use super::{BrokerSetup, Error, server_io_error, system};
 use crate::authority::{ACCOUNT_REMOVAL_SUBJECT, AccountClaims, AdmittedNode, ServerAccounts};
 use crate::connection::FleetCredentials;
 use crate::subject;
@@ -20,7 +20,7 @@ fn account_path(setup: &BrokerSetup, id: &str) -> PathBuf {
 }
 
 /// Adds the account of a node, which the server reads when the node connects.
-pub(super) fn add_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
+pub(super) fn add_node_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
     if !subject::is_name(&node.name.0) {
         return Err(Error::Name(node.name.0.clone()));
     }
@@ -31,7 +31,7 @@ pub(super) fn add_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<()
     }
     let AccountClaims { id, claims } = security.accounts.node_account_claims(node)?;
     let file = account_path(setup, &id);
-    private_files::replace_file(&file, claims).map_err(world_error(file.display().to_string()))
+    private_files::replace_file(&file, claims).map_err(server_io_error(file.display().to_string()))
 }
 
 /// Writes the missing accounts. Returns the accounts that belong to no node of the list.
@@ -42,17 +42,17 @@ pub(super) fn write_missing_accounts(
     let Some(security) = &setup.security else { return Ok(Vec::new()) };
     let directory = accounts_directory(setup);
     let shown = directory.display().to_string();
-    private_files::create_directories(&directory).map_err(world_error(&shown))?;
+    private_files::create_directories(&directory).map_err(server_io_error(&shown))?;
     // The server writes files for its preloaded accounts as well.
     let mut wanted =
         BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
     for node in nodes {
-        add_account(setup, node)?;
+        add_node_account(setup, node)?;
         wanted.insert(security.accounts.account_id(node)?);
     }
     let mut left = Vec::new();
-    for entry in fs::read_dir(&directory).map_err(world_error(&shown))? {
-        let name = entry.map_err(world_error(&shown))?.file_name();
+    for entry in fs::read_dir(&directory).map_err(server_io_error(&shown))? {
+        let name = entry.map_err(server_io_error(&shown))?.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".jwt"));
         left.extend(id.filter(|id| !wanted.contains(*id)).map(str::to_owned));
     }
@@ -66,7 +66,7 @@ pub(super) fn delete_account_files(setup: &BrokerSetup, accounts: &[String]) -> 
         match fs::remove_file(&file) {
             // The server has removed it already.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            done => done.map_err(world_error(file.display().to_string()))?,
+            done => done.map_err(server_io_error(file.display().to_string()))?,
         }
     }
     Ok(())

@@ -60,14 +60,14 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
         lines.push(format!("  ca_file: {}", quoted_path(&authority)));
         // Clients without a certificate of the authority are refused before they can show claims.
         lines.push("  verify: true\n  timeout: 5\n}".to_owned());
-        lines.extend(account_lines(setup, &security.accounts)?);
+        lines.extend(account_configuration_lines(setup, &security.accounts)?);
     }
     lines.push(String::new());
     Ok(lines.join("\n"))
 }
 
 /// Configuration lines: the trusted operator, the permanent accounts, and the directory of the nodes' accounts.
-fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
+fn account_configuration_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
     let system = accounts.system_account()?;
     let control = accounts.control_account()?;
     let directory = quoted_path(&accounts_directory(setup));

@@ -62,12 +62,12 @@ impl HealthWatch {
         let directory = directory.to_owned();
         let thread = std::thread::Builder::new()
             .name("health".to_owned())
-            .spawn(move || StoreProbe::new(fabric, directory).run_until_ended(&tell, &ended))?;
+            .spawn(move || StoreHealthProbe::new(fabric, directory).run_until_ended(&tell, &ended))?;
         Ok(Self { found, over: Some(over), thread: Some(thread) })
     }
 
     /// The newest result since the last call.
-    pub fn take_newest(&self) -> Option<BrokerHealth> {
+    pub fn take_newest_health(&self) -> Option<BrokerHealth> {
         let mut all = self.found.try_iter();
         let first = all.next()?;
         // A request for a restart is reported once, even if a later result does not repeat it.
@@ -89,14 +89,14 @@ impl Drop for HealthWatch {
     }
 }
 
-struct StoreProbe {
+struct StoreHealthProbe {
     fabric: NatsFabric,
     directory: PathBuf,
     records: Option<NatsRecords>,
     rule: RepairRule,
 }
 
-impl StoreProbe {
+impl StoreHealthProbe {
     fn new(fabric: NatsFabric, directory: PathBuf) -> Self {
         Self { fabric, directory, records: None, rule: RepairRule::default() }
     }

@@ -9,7 +9,7 @@
 
 mod user;
 
-use super::{BrokerSetup, Error, find_program, world_error};
+use super::{BrokerSetup, Error, find_program, server_io_error};
 use packetrig_sys::held_directory::{HeldDirectory, WORKING_DIRECTORY};
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::sandbox::{self, ProcessCapabilities, ProcessUser};
@@ -49,7 +49,7 @@ impl fmt::Display for ServerUser {
 #[derive(Debug)]
 pub struct ServerIsolation {
     user: ServerUser,
-    program: HeldProgram,
+    program: ServerProgram,
     directory: HeldDirectory,
     shown_directory: PathBuf,
     /// Starts threads that act as the server's user.
@@ -61,9 +61,9 @@ impl ServerIsolation {
     /// without its own user, get at most the capabilities `most`.
     pub fn prepare(setup: &BrokerSetup, most: ProcessCapabilities) -> Result<Self, Error> {
         let program = with_limited_rights(most, || find_program(setup.program.as_deref()))??;
-        let program = HeldProgram::open(program)?;
+        let program = ServerProgram::open(program)?;
         let shown = setup.directory.clone();
-        private_files::create_directories(&shown).map_err(world_error(shown.display().to_string()))?;
+        private_files::create_directories(&shown).map_err(server_io_error(shown.display().to_string()))?;
         let (user, directory, threads) = match OwnUser::take(setup, &program) {
             Ok(own) => (ServerUser::Own(own.user), own.directory, own.threads),
             Err(reason) => {
@@ -103,7 +103,7 @@ impl ServerIsolation {
         let mut command = Command::new(self.program.path());
         command.arg0(&self.program.shown).current_dir(self.directory.path());
         if matches!(self.user, ServerUser::Own(_)) {
-            sandbox::keep_acting_user(&mut command);
+            sandbox::set_command_user(&mut command);
         }
         child::terminate_with_thread(&mut command);
         command
@@ -114,14 +114,14 @@ impl ServerIsolation {
     }
 
     /// Replaces paths that only this process or the server can use by the path of the directory that the user knows.
-    pub(super) fn show_paths(&self, text: &str) -> String {
+    pub(super) fn shorten_server_paths(&self, text: &str) -> String {
         let shown = self.shown_directory.display().to_string();
         text.replace(&self.directory.path().display().to_string(), &shown).replace(WORKING_DIRECTORY, &shown)
     }
 
     pub(super) fn with_shown_paths(&self, error: Error) -> Error {
         match error {
-            Error::World { what, source } => Error::World { what: self.show_paths(&what), source },
+            Error::World { what, source } => Error::World { what: self.shorten_server_paths(&what), source },
             other => other,
         }
     }
@@ -129,15 +129,15 @@ impl ServerIsolation {
 
 /// The server's program. Its directory may be below one that the server's user may not look into.
 #[derive(Debug)]
-struct HeldProgram {
+struct ServerProgram {
     /// Path without symbolic links.
     shown: PathBuf,
     directory: HeldDirectory,
 }
 
-impl HeldProgram {
+impl ServerProgram {
     fn open(program: PathBuf) -> Result<Self, Error> {
-        let shown = fs::canonicalize(&program).map_err(world_error(program.display().to_string()))?;
+        let shown = fs::canonicalize(&program).map_err(server_io_error(program.display().to_string()))?;
         let directory = shown.parent().unwrap_or_else(|| Path::new("/"));
         let directory = HeldDirectory::open(directory).map_err(|error| Error::NotReady(error.to_string()))?;
         Ok(Self { shown, directory })
@@ -165,15 +165,16 @@ struct OwnUser {
 
 impl OwnUser {
     /// Gives the directory to a user for the server alone; an error is the reason why that is impossible.
-    fn take(setup: &BrokerSetup, program: &HeldProgram) -> Result<Self, String> {
-        user::check_rights(setup.listen.port())?;
+    fn take(setup: &BrokerSetup, program: &ServerProgram) -> Result<Self, String> {
+        user::check_user_rights(setup.listen.port())?;
         if !program.is_world_executable() {
             let shown = program.shown.display();
             return Err(format!(
                 "only root may start {shown}; run `chmod o+x` on it and on its directory, or name another one with --server"
             ));
         }
-        let directory = HeldDirectory::open_itself(&setup.directory).map_err(|error| error.to_string())?;
+        let directory =
+            HeldDirectory::open_directory_itself(&setup.directory).map_err(|error| error.to_string())?;
         let owner = fs::metadata(directory.path()).map_err(|error| error.to_string())?.uid();
         let user = user::choose_user(&setup.directory, owner)?;
         // The thread is started before the files change their owner: without such a thread this process could
@@ -185,7 +186,7 @@ impl OwnUser {
 }
 
 fn start_threads() -> Result<ResidentThread, Error> {
-    ResidentThread::start_here("broker").map_err(|error| Error::NotReady(error.to_string()))
+    ResidentThread::start_thread_here("broker").map_err(|error| Error::NotReady(error.to_string()))
 }
 
 fn start_acting_threads(user: &ProcessUser) -> Result<ResidentThread, String> {

@@ -3,8 +3,8 @@
 //! Invariant: the thread lives as long as the process.
 
 use super::{
-    BrokerSetup, Error, ServerIsolation, ServerUser, configuration, ignore_closed, lock_notes, log, log_file,
-    startup_output_file, walls, world_error,
+    BrokerSetup, Error, ServerIsolation, ServerUser, configuration, ignore_closed_channel, lock_notes, log,
+    log_file, server_io_error, startup_output_file, walls,
 };
 use packetrig_sys::{child, private_files};
 use std::fs;
@@ -64,29 +64,31 @@ impl ServerKeeper {
                 };
                 self.report_server_failure(&format!("nats-server can read {readable}: {missing}"));
             }
-            Err(error) => return ignore_closed(ready.send(Err(error))),
+            Err(error) => return ignore_closed_channel(ready.send(Err(error))),
         }
         let mut child = match self.start_child() {
             Ok(child) => child,
-            Err(error) => return ignore_closed(ready.send(Err(error))),
+            Err(error) => return ignore_closed_channel(ready.send(Err(error))),
         };
-        ignore_closed(ready.send(Ok(())));
+        ignore_closed_channel(ready.send(Ok(())));
         loop {
             match self.inbox.recv_timeout(SERVER_CHECK_INTERVAL) {
                 Ok(KeeperOrder::Reload(done)) => {
-                    let asked = child::reload_child(&child);
-                    ignore_closed(done.send(asked.map_err(|error| Error::NotReady(error.to_string()))));
+                    let asked = child::reload_child_configuration(&child);
+                    ignore_closed_channel(
+                        done.send(asked.map_err(|error| Error::NotReady(error.to_string()))),
+                    );
                 }
                 // The next check notices that the server has ended, and starts it again.
-                Ok(KeeperOrder::Restart) => end_child(&mut child, MAX_END_CHECKS),
+                Ok(KeeperOrder::Restart) => end_child_process(&mut child, MAX_END_CHECKS),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
-                    return end_child(&mut child, MAX_FINAL_CHECKS);
+                    return end_child_process(&mut child, MAX_FINAL_CHECKS);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
                 self.report_server_failure(&format!("nats-server exited ({status}); starting it again"));
-                match self.start_again() {
+                match self.restart_until_running() {
                     Some(new) => child = new,
                     None => return,
                 }
@@ -99,16 +101,16 @@ impl ServerKeeper {
     }
 
     fn report_server_failure(&self, trouble: &str) {
-        lock_notes(&self.notes).troubles.push(self.isolation.show_paths(trouble));
+        lock_notes(&self.notes).troubles.push(self.isolation.shorten_server_paths(trouble));
     }
 
     /// Tries to start the server until that succeeds or an order to end comes.
-    fn start_again(&self) -> Option<Child> {
+    fn restart_until_running(&self) -> Option<Child> {
         let mut pause = FIRST_RESTART_PAUSE;
         loop {
             match self.inbox.recv_timeout(pause) {
                 // The server reads its configuration when it starts.
-                Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(Ok(()))),
+                Ok(KeeperOrder::Reload(done)) => ignore_closed_channel(done.send(Ok(()))),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
                 // A restart that is ordered now happens anyway.
                 Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
@@ -125,8 +127,8 @@ impl ServerKeeper {
         let output = startup_output_file(&self.setup);
         // Each start has a new file, so that an old line is not mistaken for the reason of a failure.
         let writer =
-            private_files::create_file(&output).map_err(world_error(output.display().to_string()))?;
-        let errors = writer.try_clone().map_err(world_error(output.display().to_string()))?;
+            private_files::create_file(&output).map_err(server_io_error(output.display().to_string()))?;
+        let errors = writer.try_clone().map_err(server_io_error(output.display().to_string()))?;
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
         let mut command = self.isolation.server_command();
@@ -141,9 +143,9 @@ impl ServerKeeper {
         let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
         let program = self.isolation.shown_program();
         let mut child =
-            command.spawn().map_err(world_error(format!("cannot start nats-server `{program}`")))?;
+            command.spawn().map_err(server_io_error(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child, before) {
-            end_child(&mut child, MAX_FINAL_CHECKS);
+            end_child_process(&mut child, MAX_FINAL_CHECKS);
             return Err(error);
         }
         let mut notes = lock_notes(&self.notes);
@@ -170,10 +172,10 @@ impl ServerKeeper {
 
     /// The last error in the log after its first `before` bytes, or the last line of the output before there was a log.
     fn find_failure_reason(&self, before: u64) -> Option<String> {
-        let text = log::read_since(&self.log_path(), before);
+        let text = log::read_log_since(&self.log_path(), before);
         let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
         let first = fs::read_to_string(startup_output_file(&self.setup)).unwrap_or_default();
-        logged.or_else(|| first.lines().last()).map(|line| self.isolation.show_paths(line))
+        logged.or_else(|| first.lines().last()).map(|line| self.isolation.shorten_server_paths(line))
     }
 }
 
@@ -196,7 +198,7 @@ fn read_greeting(setup: &BrokerSetup) -> std::io::Result<String> {
 }
 
 /// Asks the server to end, and kills it if it has not ended after `looks` checks.
-fn end_child(child: &mut Child, looks: u32) {
+fn end_child_process(child: &mut Child, looks: u32) {
     // A server that has already ended cannot be queried.
     drop(child::terminate_child(child));
     for _ in 0..looks {

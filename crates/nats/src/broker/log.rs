@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// The text that was added after the first `before` bytes; the whole log if a new one was started meanwhile.
-pub(super) fn read_since(log: &Path, before: u64) -> String {
+pub(super) fn read_log_since(log: &Path, before: u64) -> String {
     read_from(log, before).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 

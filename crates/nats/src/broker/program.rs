@@ -1,6 +1,6 @@
 //! Finds the server's program and checks its version.
 
-use super::{Error, world_error};
+use super::{Error, server_io_error};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,11 +20,11 @@ const PACKAGED_PROGRAM_DIRECTORY: &str = "../lib/packetrig";
 /// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
-        return check_version(&resolve_program_path(program));
+        return check_program_version(&resolve_program_path(program));
     }
     let mut reason = None;
     for program in candidate_paths().into_iter().filter(|program| program.is_file()) {
-        match check_version(&program) {
+        match check_program_version(&program) {
             Ok(program) => return Ok(program),
             Err(error) => reason = reason.or(Some(error)),
         }
@@ -60,12 +60,12 @@ fn packaged_path(own: &Path) -> Option<PathBuf> {
     Some(own.parent()?.join(PACKAGED_PROGRAM_DIRECTORY).join(NATS_SERVER_PROGRAM))
 }
 
-fn check_version(program: &Path) -> Result<PathBuf, Error> {
+fn check_program_version(program: &Path) -> Result<PathBuf, Error> {
     let shown = program.display().to_string();
     let output = Command::new(program)
         .arg("--version")
         .output()
-        .map_err(world_error(format!("cannot start nats-server `{shown}`")))?;
+        .map_err(server_io_error(format!("cannot start nats-server `{shown}`")))?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if is_supported_version(&said) {
         return Ok(program.to_owned());

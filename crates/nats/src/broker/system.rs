@@ -30,7 +30,7 @@ pub(super) fn query_server(
         // An answer that is not JSON is read as `null`, in which the callers find no values.
         Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
     };
-    runtime.wait_for(SERVER_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err("no answer".to_owned()))
+    runtime.run_with_timeout(SERVER_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err("no answer".to_owned()))
 }
 
 /// Time at which the server last read its configuration, in the server's own format; an error if the

@@ -72,7 +72,7 @@ impl NodeSubscriptions {
         // checks whether its sender is in the set.
         AcceptedNodes::lock_nodes(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
-        let subscribed = runtime.wait_for(SUBSCRIPTION_WRITE_TIMEOUT, subscribing);
+        let subscribed = runtime.run_with_timeout(SUBSCRIPTION_WRITE_TIMEOUT, subscribing);
         let refused = "the server did not accept the subscriptions";
         self.tasks.extend(subscribed.unwrap_or_else(|| Err(Error::Down(refused.to_owned())))?);
         Ok(())

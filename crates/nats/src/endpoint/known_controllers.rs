@@ -28,7 +28,7 @@ fn remember_session<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session
     list.push_back((key, session));
 }
 
-fn find_session<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
+fn find_session_number<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
     list.iter().rev().find(|(known, _)| known == key).map(|(_, session)| *session)
 }
 
@@ -58,9 +58,11 @@ impl KnownControllers {
             | MessageBody::Renew(head, _)
             | MessageBody::Command(head, _)
             | MessageBody::Clocks(head, _)
-            | MessageBody::Granted(head, _) => find_session(&self.by_run, &(head.run.clone(), head.epoch)),
+            | MessageBody::Granted(head, _) => {
+                find_session_number(&self.by_run, &(head.run.clone(), head.epoch))
+            }
             MessageBody::Hello(hello) => match hello.answers {
-                Some(call) => find_session(&self.by_call, &call),
+                Some(call) => find_session_number(&self.by_call, &call),
                 None => self.leader.map(|(_, session)| session),
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,

@@ -66,7 +66,7 @@ impl EndpointListener {
     }
 
     /// Counts and reports a letter for which the queue has no space.
-    pub(super) fn drop_letter(&self, message: &Message) {
+    pub(super) fn count_dropped_letter(&self, message: &Message) {
         self.own.dropped.fetch_add(1, Ordering::Relaxed);
         self.own.report_fault(message, "too many messages of this node wait");
     }
@@ -121,7 +121,7 @@ impl ListeningTasks {
         let (echo, proof) = tokio::sync::oneshot::channel();
         // The task is spawned before the claim, because this task reads the claim's echo.
         tasks.spawn(presence_task(own.clone(), presence, echo));
-        own.claim_name(proof).await?;
+        own.claim_endpoint_name(proof).await?;
         own.announce_presence().await?;
         Ok(tasks)
     }
@@ -141,7 +141,7 @@ pub(super) async fn letter_task(
         if header_value(&message, QUESTION_HEADER).is_some() {
             if !own.is_controller() {
                 // The answer goes to the node's own subject: any sender can write any reply subject into the question.
-                own.announce_again().await;
+                own.repeat_announcement().await;
             }
             continue;
         }
@@ -149,7 +149,7 @@ pub(super) async fn letter_task(
             continue;
         }
         if !feeds.quota.reserve_quota(&message) {
-            listener.drop_letter(&message);
+            listener.count_dropped_letter(&message);
         } else if feeds.letters.send(message).is_err() {
             return;
         }
@@ -161,13 +161,13 @@ pub(super) async fn telemetry_task(
     mut subscriber: Subscriber,
     feeds: MessageQueueSenders,
 ) {
-    let mut numbers = SpeakerNumbers::default();
+    let mut numbers = NextSampleNumbers::default();
     while let Some(message) = subscriber.next().await {
         if !listener.admits_message(&message) {
             continue;
         }
         // The loss is counted after the seal was checked: a forged number must not count as a loss.
-        let lost = numbers.missing_before(&message);
+        let lost = numbers.lost_samples_before(&message);
         let is_queued = feeds.telemetry_quota.reserve_quota(&message) && queue_telemetry(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
@@ -184,20 +184,27 @@ fn queue_telemetry(feeds: &MessageQueueSenders, sample: Message) -> bool {
 
 /// Instance and next message number of each sender, by its name.
 #[derive(Default)]
-struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
+struct NextSampleNumbers(BTreeMap<String, NextSampleNumber>);
 
-impl SpeakerNumbers {
+/// Next message number of a sender's instance.
+struct NextSampleNumber {
+    incarnation: u64,
+    number: u64,
+}
+
+impl NextSampleNumbers {
     /// Number of samples of this sender that were lost since its previous one, on the wire or in a queue of async-nats.
-    fn missing_before(&mut self, message: &Message) -> u64 {
+    fn lost_samples_before(&mut self, message: &Message) -> u64 {
         let Some(sample) = SampleNumber::from_message(message) else { return 0 };
-        let next = sample.number.saturating_add(1);
+        let number = sample.number.saturating_add(1);
         match self.0.get_mut(sample.speaker) {
-            Some((known, due)) if *known == sample.incarnation => {
-                sample.number.saturating_sub(std::mem::replace(due, next))
+            Some(next) if next.incarnation == sample.incarnation => {
+                sample.number.saturating_sub(std::mem::replace(&mut next.number, number))
             }
             // Messages that an instance sent before we listened are not lost.
             _ => {
-                self.0.insert(sample.speaker.to_owned(), (sample.incarnation, next));
+                let next = NextSampleNumber { incarnation: sample.incarnation, number };
+                self.0.insert(sample.speaker.to_owned(), next);
                 0
             }
         }

@@ -107,7 +107,7 @@ impl EndpointState {
     }
 
     /// Waits for a message of that node; returns its instance.
-    pub(super) async fn wait_for(&self, node: &NodeName) -> u64 {
+    pub(super) async fn wait_for_instance_of(&self, node: &NodeName) -> u64 {
         loop {
             let mut changed = pin!(self.known_changed.notified());
             // The wait is enabled before the check, or a change between the check and the wait is missed.
@@ -119,7 +119,7 @@ impl EndpointState {
         }
     }
 
-    pub(super) fn own_headers(&self) -> HeaderMap {
+    pub(super) fn incarnation_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(INSTANCE_HEADER, format!("{:016x}", self.incarnation));
         headers
@@ -148,7 +148,7 @@ impl EndpointState {
     }
 
     async fn send_question(&self, at: String, ask: &'static str, reply: Option<String>) -> Result<(), Error> {
-        let mut headers = self.own_headers();
+        let mut headers = self.incarnation_headers();
         headers.insert(QUESTION_HEADER, ask);
         let sent = match reply {
             Some(inbox) => self.client.publish_with_reply_and_headers(at, inbox, headers, Bytes::new()).await,
@@ -158,7 +158,10 @@ impl EndpointState {
     }
 
     /// Checks that the server has all subscriptions, and that no other endpoint has the name.
-    pub(super) async fn claim_name(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
+    pub(super) async fn claim_endpoint_name(
+        &self,
+        echo: tokio::sync::oneshot::Receiver<()>,
+    ) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
         // The inbox is subscribed before the question is sent: an answer may come at once.
         let mut answers = self.subscribe_to(&inbox).await?;
@@ -217,7 +220,7 @@ impl EndpointState {
     }
 
     /// Announces the endpoint again, because the controller requested it.
-    pub(super) async fn announce_again(&self) {
+    pub(super) async fn repeat_announcement(&self) {
         if self.left.load(Ordering::Acquire) {
             return;
         }

@@ -116,14 +116,14 @@ async fn queue_until_flooded(
         count += 1;
         // The budget is spent before the seal is checked: forged renewals fill the server's buffer just as
         // well.
-        if !budget.try_spend(message.length as u64, monotonic_ns()) {
+        if !budget.try_spend_renewal(message.length as u64, monotonic_ns()) {
             return Some(count);
         }
         if !listener.admits_message(&message) {
             continue;
         }
         if !queue.quota.reserve_quota(&message) {
-            listener.drop_letter(&message);
+            listener.count_dropped_letter(&message);
         } else if queue.renewals.send(message).is_err() {
             return None;
         }
@@ -152,7 +152,7 @@ impl RenewalBudget {
     }
 
     /// Takes one renewal of that length from the allowance; false if it is too much.
-    fn try_spend(&mut self, bytes: u64, now_ns: u64) -> bool {
+    fn try_spend_renewal(&mut self, bytes: u64, now_ns: u64) -> bool {
         // Whole seconds: the fraction is lost, which only makes the budget smaller. A lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
         if seconds > 0 {
@@ -178,10 +178,10 @@ mod tests {
     #[test]
     fn renewal_budget_allows_steady_and_refuses_flood() {
         let mut steady = RenewalBudget::full_at(0);
-        assert!((0..10_000).all(|number| steady.try_spend(400, number * SECOND_NS / 20)));
+        assert!((0..10_000).all(|number| steady.try_spend_renewal(400, number * SECOND_NS / 20)));
         let mut flood = RenewalBudget::full_at(0);
-        assert_eq!((0..10_000).filter(|_| flood.try_spend(400, 1)).count() as u64, MAX_RENEWAL_BURST);
-        assert!(flood.try_spend(400, 2 * SECOND_NS), "later there is room again");
-        assert!(!RenewalBudget::full_at(0).try_spend(BURST_BYTES + 1, 0), "too long to be a renewal");
+        assert_eq!((0..10_000).filter(|_| flood.try_spend_renewal(400, 1)).count() as u64, MAX_RENEWAL_BURST);
+        assert!(flood.try_spend_renewal(400, 2 * SECOND_NS), "later there is room again");
+        assert!(!RenewalBudget::full_at(0).try_spend_renewal(BURST_BYTES + 1, 0), "too long to be a renewal");
     }
 }

@@ -43,8 +43,8 @@ impl NatsEndpoint {
     /// Posts these bytes as a hello, sealed like the node's own: for tests of how controllers handle them.
     pub fn post_as_hello(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
         let body = MessageBody::Hello(Box::default());
-        let subject = subject::to_controller(&self.own.name.0, &body);
-        self.send_sealed(subject, None, &body, bytes)
+        let subject = subject::subject_to_controller(&self.own.name.0, &body);
+        self.send_sealed_message(subject, None, &body, bytes)
     }
 
     pub(super) fn resolve_destination(
@@ -54,7 +54,7 @@ impl NatsEndpoint {
     ) -> Result<LetterDestination, Error> {
         let name = subject::node_subject_token(to)?;
         if *to == NodeName::controller() {
-            let subject = subject::to_controller(&self.own.name.0, body);
+            let subject = subject::subject_to_controller(&self.own.name.0, body);
             return Ok(LetterDestination { subject, incarnation: 0 });
         }
         let mut incarnation = 0;
@@ -78,12 +78,12 @@ impl NatsEndpoint {
         let own = self.own.clone();
         let node = to.clone();
         let asking = async move {
-            let mut headers = own.own_headers();
+            let mut headers = own.incarnation_headers();
             headers.insert(QUESTION_HEADER, INSTANCE_ANSWER_WORD);
             let question =
                 own.client.request_with_headers(subject::command_subject(&node.0), headers, Bytes::new());
             tokio::select! {
-                incarnation = own.wait_for(&node) => Ok(incarnation),
+                incarnation = own.wait_for_instance_of(&node) => Ok(incarnation),
                 // No node replies to the question itself. If nobody subscribes to the subject, the server replies.
                 Err(error) = question => match error.kind() {
                     RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
@@ -92,7 +92,9 @@ impl NatsEndpoint {
                 else => Err(no_answer_error(&node)),
             }
         };
-        self.runtime.wait_for(INSTANCE_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err(no_answer_error(to)))
+        self.runtime
+            .run_with_timeout(INSTANCE_ANSWER_TIMEOUT, asking)
+            .unwrap_or_else(|| Err(no_answer_error(to)))
     }
 
     /// Publishes a message; `to` is one node with its instance.
@@ -107,18 +109,18 @@ impl NatsEndpoint {
         let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
         let envelope = MessageEnvelope { from, body: body.clone() };
         let bytes = letter::encode_message(&envelope)?;
-        self.send_sealed(at, to, body, bytes)
+        self.send_sealed_message(at, to, body, bytes)
     }
 
     /// Publishes `bytes`, which encode `body`, with their seal.
-    fn send_sealed(
+    fn send_sealed_message(
         &mut self,
         at: String,
         to: Option<(&NodeName, u64)>,
         body: &MessageBody,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        let mut headers = self.own.own_headers();
+        let mut headers = self.own.incarnation_headers();
         self.seals.add_seal(&mut headers, &at, to, body, &bytes)?;
         let droppable = body.may_be_dropped();
         if droppable {
@@ -132,7 +134,7 @@ impl NatsEndpoint {
         // The send queue nearly always has space, and no task is needed.
         let done = sending.as_mut().now_or_never();
         let timeout = if droppable { TELEMETRY_SEND_TIMEOUT } else { SEND_QUEUE_TIMEOUT };
-        match done.or_else(|| self.runtime.wait_for(timeout, sending)) {
+        match done.or_else(|| self.runtime.run_with_timeout(timeout, sending)) {
             Some(Ok(())) => {
                 // Only sent messages use a number: a message that is dropped here is counted here, and must
                 // not look like a gap to the receiver.

@@ -4,7 +4,7 @@ use super::{
     ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
     certificate_fingerprint, connection_secret, network_error, read_message, write_message,
 };
-use crate::authority::{JoinSecret, NodeAdmission, from_hex, to_hex};
+use crate::authority::{JoinSecret, NodeAdmission, decode_hex, encode_hex};
 use crate::connection::{FleetCredentials, RenewedCredentials, ServerAccess, parse_certificates};
 use crate::seal::SealKeys;
 use crate::{subject, user_key};
@@ -68,7 +68,7 @@ impl std::fmt::Debug for FleetMembership {
 }
 
 /// Writes a file that is readable by its owner only, and on disk when this returns.
-fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
+fn write_whole_file(file: &Path, text: &str) -> Result<(), Error> {
     packetrig_sys::private_files::replace_file(file, text).map_err(network_error(file.display().to_string()))
 }
 
@@ -80,12 +80,12 @@ impl FleetMembership {
 
     /// Stores the membership, readable by its owner only.
     pub fn save_to(&self, file: &Path) -> Result<(), Error> {
-        write_whole(file, &serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?)
+        write_whole_file(file, &serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?)
     }
 
     /// True if `line` gave this membership. The line may have expired since.
     pub fn was_issued_by(&self, line: &JoinLine) -> bool {
-        self.joined_by == line_hash(line)
+        self.joined_by == join_line_hash(line)
     }
 
     /// Expiry of the certificate, in seconds since 1970, if it is known.
@@ -111,8 +111,8 @@ impl FleetMembership {
     /// Access to the fabric with this membership.
     pub fn server_access(&self) -> Result<ServerAccess, Error> {
         let grants =
-            from_hex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
-        let controller = from_hex(&self.controller).ok_or_else(damaged_membership)?;
+            decode_hex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
+        let controller = decode_hex(&self.controller).ok_or_else(damaged_membership)?;
         let credentials = FleetCredentials {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
@@ -158,7 +158,7 @@ impl NodeKey {
             return Ok(Self(key));
         }
         let key = Self::generate()?;
-        write_whole(file, &key.0.serialize_pem())?;
+        write_whole_file(file, &key.0.serialize_pem())?;
         Ok(key)
     }
 }
@@ -172,11 +172,15 @@ pub fn enrol_node(
     // Another name means another node, which gets its own key.
     let earlier = earlier.filter(|it| it.name == *name);
     let key = earlier.map_or_else(NodeKey::generate, NodeKey::from_membership)?;
-    enrol_with(line, name, &key)
+    enrol_node_with_key(line, name, &key)
 }
 
 /// Joins the fleet of `line` as `name` with this key.
-pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Result<FleetMembership, Error> {
+pub(super) fn enrol_node_with_key(
+    line: &JoinLine,
+    name: &NodeName,
+    key: &NodeKey,
+) -> Result<FleetMembership, Error> {
     if !subject::is_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
@@ -198,7 +202,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
         grants: admission.grants,
         enrol: line.enrol.clone(),
         expires: admission.expires,
-        joined_by: line_hash(line),
+        joined_by: join_line_hash(line),
         user: admission.user,
         has_bound_claims: true,
     })
@@ -240,7 +244,7 @@ impl CertificateRequester<'_> {
         let bare = EnrolQuestion {
             name: self.name.0.clone(),
             secret: secret.0.clone(),
-            public_key: to_hex(self.key.der_bytes()),
+            public_key: encode_hex(self.key.der_bytes()),
             user_key: user_key.public_key(),
             proof: String::new(),
             is_renewal: self.is_renewal,
@@ -249,12 +253,12 @@ impl CertificateRequester<'_> {
             .key
             .sign(&bare.signed_payload(connection))
             .map_err(|error| Error::Here(error.to_string()))?;
-        Ok(EnrolQuestion { proof: to_hex(&proof), ..bare })
+        Ok(EnrolQuestion { proof: encode_hex(&proof), ..bare })
     }
 }
 
-fn line_hash(line: &JoinLine) -> String {
-    to_hex(&Sha256::digest(line.to_string()))
+fn join_line_hash(line: &JoinLine) -> String {
+    encode_hex(&Sha256::digest(line.to_string()))
 }
 
 fn request_admission(line: &JoinLine, asker: &CertificateRequester<'_>) -> Result<NodeAdmission, Error> {

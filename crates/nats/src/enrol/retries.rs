@@ -2,7 +2,7 @@
 //!
 //! Each pause is drawn at random from a range that doubles, so nodes that were refused together do not return together.
 
-use super::client::{NodeKey, enrol_with};
+use super::client::{NodeKey, enrol_node_with_key};
 use super::{Error, FleetMembership, JoinLine};
 use packetrig_fleet::message::NodeName;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -24,7 +24,7 @@ pub fn enrol_with_retries(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        match enrol_with(line, name, key) {
+        match enrol_node_with_key(line, name, key) {
             Err(error) if error.is_temporary() && attempt < MAX_ENROL_ATTEMPTS => {
                 on_failure(&error);
                 std::thread::sleep(pause_after(attempt, random_u32()));

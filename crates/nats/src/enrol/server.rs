@@ -9,7 +9,7 @@ use super::{
     ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
     certificate_fingerprint, connection_secret, network_error, read_message, write_message,
 };
-use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, from_hex};
+use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, decode_hex};
 use crate::broker::ServerSecurity;
 use crate::connection::parse_certificates;
 use nkeys::KeyPairType;
@@ -163,8 +163,8 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
 
 /// The keys of the asking node, if the question proves that they are its own.
 fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
-    let keys = NodeKeys { certificate: from_hex(&question.public_key)?, user: question.user_key.clone() };
-    let proof = from_hex(&question.proof)?;
+    let keys = NodeKeys { certificate: decode_hex(&question.public_key)?, user: question.user_key.clone() };
+    let proof = decode_hex(&question.proof)?;
     // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
     key.verify(&question.signed_payload(connection), &proof).ok()?;
@@ -221,20 +221,20 @@ impl EnrolService {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authority::to_hex;
+    use crate::authority::encode_hex;
     use rcgen::{KeyPair, SigningKey};
 
     fn question(pair: &KeyPair, user_key: String, connection: &ConnectionSecret) -> EnrolQuestion {
         let bare = EnrolQuestion {
             name: "a".into(),
             secret: String::new(),
-            public_key: to_hex(rcgen::PublicKeyData::der_bytes(pair)),
+            public_key: encode_hex(rcgen::PublicKeyData::der_bytes(pair)),
             user_key,
             proof: String::new(),
             is_renewal: true,
         };
         let proof = pair.sign(&bare.signed_payload(connection)).expect("signed");
-        EnrolQuestion { proof: to_hex(&proof), ..bare }
+        EnrolQuestion { proof: encode_hex(&proof), ..bare }
     }
 
     #[test]

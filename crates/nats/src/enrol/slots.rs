@@ -50,7 +50,7 @@ impl ConnectionSlots {
         let stream = stream.try_clone().ok()?;
         let network = client_network(address);
         let mut own = self.lock_connections();
-        own.evict_if_full(network)?;
+        own.evict_connection_if_full(network)?;
         let number = own.next;
         own.next += 1;
         let since_ns = monotonic_ns();
@@ -83,7 +83,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl HeldConnections {
-    fn evict_if_full(&mut self, network: IpAddr) -> Option<()> {
+    fn evict_connection_if_full(&mut self, network: IpAddr) -> Option<()> {
         // The threads of evicted connections take a moment to end.
         if self.held.len() >= 2 * MAX_ENROL_CONNECTIONS {
             return None;

@@ -64,8 +64,8 @@ impl ReaderConnection {
         let mut failures = 0;
         loop {
             match self.forward_messages(&run, &arrivals, &mut failures).await {
-                Ok(ReadEnd::ReaderGone) => return,
-                Ok(ReadEnd::StreamEnded) => {}
+                Ok(RunReadEnd::ReaderGone) => return,
+                Ok(RunReadEnd::StreamEnded) => {}
                 Err(error) => {
                     failures += 1;
                     // A single failure is a restarted server, and a third one adds nothing new.
@@ -85,21 +85,21 @@ impl ReaderConnection {
         run: &str,
         arrivals: &Sender<Message>,
         failures: &mut u32,
-    ) -> Result<ReadEnd, Error> {
+    ) -> Result<RunReadEnd, Error> {
         let mut messages = self.open_messages(run).await?;
         while let Some(message) = messages.next().await {
             let message = message.map_err(unanswered_error)?;
             *failures = 0;
             if arrivals.send(message).await.is_err() {
-                return Ok(ReadEnd::ReaderGone);
+                return Ok(RunReadEnd::ReaderGone);
             }
         }
-        Ok(ReadEnd::StreamEnded)
+        Ok(RunReadEnd::StreamEnded)
     }
 }
 
 /// Reasons why no more messages of a run come.
-enum ReadEnd {
+enum RunReadEnd {
     /// The inlet was dropped.
     ReaderGone,
     StreamEnded,

@@ -16,10 +16,10 @@ const MAX_NODES: usize = 16_384;
 
 /// The waiting hellos. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HelloMailbox(Arc<SharedMail>);
+pub(super) struct HelloMailbox(Arc<SharedMailbox>);
 
 #[derive(Debug, Default)]
-struct SharedMail {
+struct SharedMailbox {
     mail: Mutex<MailboxContents>,
     has_come: Condvar,
 }
@@ -44,7 +44,7 @@ impl HelloMailbox {
     }
 
     /// Keeps a hello in place of an earlier one of the same node.
-    pub(super) fn put_hello(&self, message: &Message, at: MonoTime) {
+    pub(super) fn store_hello(&self, message: &Message, at: MonoTime) {
         let Some(node) = publishing_node(&message.subject) else { return };
         let mut mail = self.lock_mail();
         if !mail.newest.contains_key(&node) {
@@ -60,7 +60,7 @@ impl HelloMailbox {
     }
 
     /// The hello of the node that waits longest, as soon as there is one.
-    pub(super) fn take_oldest(&self, within: Duration) -> Option<WaitingHello> {
+    pub(super) fn take_oldest_hello(&self, within: Duration) -> Option<WaitingHello> {
         let until = deadline_ns(within);
         let mut mail = self.lock_mail();
         loop {
@@ -107,15 +107,16 @@ mod tests {
     #[test]
     fn mailbox_keeps_newest_hello_per_node_in_turn() {
         let mailbox = HelloMailbox::default();
-        let put =
-            |node: &str, number| mailbox.put_hello(&hello(node, number), MonoTime::from_nanos(number.into()));
+        let put = |node: &str, number| {
+            mailbox.store_hello(&hello(node, number), MonoTime::from_nanos(number.into()))
+        };
         for number in 0..200 {
             put("flood", number);
         }
         put("a", 200);
         put("flood", 201);
         let take = || {
-            let WaitingHello { at, message } = mailbox.take_oldest(Duration::ZERO)?;
+            let WaitingHello { at, message } = mailbox.take_oldest_hello(Duration::ZERO)?;
             Some((message.subject.to_string(), message.payload[0], at.as_nanos()))
         };
         assert_eq!(take(), Some(("hb.flood".into(), 201, 201)));
@@ -129,8 +130,8 @@ mod tests {
     fn a_waiting_reader_is_woken() {
         let mailbox = HelloMailbox::default();
         let filled = mailbox.clone();
-        let reader = std::thread::spawn(move || mailbox.take_oldest(Duration::from_mins(1)).is_some());
-        filled.put_hello(&hello("a", 1), MonoTime::default());
+        let reader = std::thread::spawn(move || mailbox.take_oldest_hello(Duration::from_mins(1)).is_some());
+        filled.store_hello(&hello("a", 1), MonoTime::default());
         assert!(reader.join().expect("it ends"));
     }
 }

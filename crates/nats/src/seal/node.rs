@@ -116,7 +116,7 @@ impl NodeSealChecker {
     ) -> Result<(), LetterRefusal> {
         use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
         let seal = seal.ok_or(NotGenuine("no seal"))?;
-        let seal = WrittenSeal::parse_seal(seal).ok_or(NotGenuine("the seal cannot be parsed"))?;
+        let seal = WrittenSeal::parse_written_seal(seal).ok_or(NotGenuine("the seal cannot be parsed"))?;
         let WrittenSeal { session, number, .. } = seal;
         if seal.kind != "n" {
             return Err(NotGenuine("the seal was not made by a node"));

@@ -111,7 +111,7 @@ fn simultaneous_joins_all_enrol_and_work() {
     let again = join_at_once(&fleet, BURST);
     say(&format!("{BURST} joined at once: {again} asked again"));
     let broker = fleet.broker.lock().expect("whole");
-    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_problems());
+    assert_eq!(broker.server_start_count(), 1, "the server ended: {:?}", broker.take_problems());
 }
 
 /// The server's certificate is renewed while many machines are switched on.
@@ -128,7 +128,7 @@ fn server_survives_reloads_while_nodes_join() {
             .count()
     });
     let broker = fleet.broker.lock().expect("whole");
-    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_problems());
+    assert_eq!(broker.server_start_count(), 1, "the server ended: {:?}", broker.take_problems());
     assert!(reloads > 1, "reloaded {reloads} times");
 }
 
@@ -142,7 +142,7 @@ fn server_certificate_is_renewed_when_due() {
     assert!(enrol_node(&line, &node("a"), None).is_err(), "the certificate of the door has expired");
     let renew = |now| {
         let broker = fleet.broker.lock().expect("whole");
-        fleet.certificate().renew_if_due(now, Some(&broker), &fleet.door).expect("it can")
+        fleet.certificate().renew_certificate_if_due(now, Some(&broker), &fleet.door).expect("it can")
     };
     assert_eq!([issued + 59 * DAY, seconds(), seconds()].map(renew), [false, true, false]);
     let member = enrol_node(&line, &node("a"), None).expect("the door has a new one");

@@ -22,7 +22,7 @@ fn kill(process: u32) {
 fn kill_after(server: &Server, killed: u64) {
     let is_told = (0..600).any(|_| {
         std::thread::sleep(Duration::from_millis(100));
-        server.broker.start_count() > killed
+        server.broker.server_start_count() > killed
     });
     assert!(is_told, "the server comes back");
     kill(server.broker.process_id());
@@ -35,7 +35,7 @@ fn port_in_use_error_quotes_server() {
     let place = tempfile::TempDir::new().expect("a place for the server");
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let listen = other.local_addr().expect("it has an address");
-    let refused = MessageServer::start_and_wait(BrokerSetup { listen, ..setup(program, &place) });
+    let refused = MessageServer::start_server_and_wait(BrokerSetup { listen, ..setup(program, &place) });
     let Err(Error::NotReady(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("address already in use"), "{why}");
 }
@@ -69,9 +69,9 @@ fn accepted_segments_survive_server_kills() {
         }
         appending.join().expect("all were accepted");
     });
-    assert!(server.broker.start_count() >= 2, "it was killed");
+    assert!(server.broker.server_start_count() >= 2, "it was killed");
     let again: u32 = got.values().map(|times| times - 1).sum();
-    let starts = server.broker.start_count();
+    let starts = server.broker.server_start_count();
     say(&format!("{SEGMENTS} segments, {starts} starts of the server, {again} delivered again"));
 }
 

@@ -40,7 +40,8 @@ impl Fleet {
         let certificate = certificate.expect("a certificate");
         let security = certificate.security().clone();
         let setup = BrokerSetup { security: Some(security.clone()), ..setup(program, &place) };
-        let broker = Arc::new(Mutex::new(MessageServer::start_and_wait(setup).expect("the server starts")));
+        let broker =
+            Arc::new(Mutex::new(MessageServer::start_server_and_wait(setup).expect("the server starts")));
         let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |node: &NodeName| {
             let node = nodes.admitted_node(node).map_err(|error| error.to_string())?.expect("it was let in");

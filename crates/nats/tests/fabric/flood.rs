@@ -8,7 +8,7 @@ use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
 use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, return_leads};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeName, Nonce, PlanHash, RunId};
-use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes, ControllerTermWatch};
 use packetrig_nats::{NatsEndpoint, NatsFabric, NatsRecords, ServerAccess};
 use packetrig_sys::clock::{monotonic_ns, sleep_until_ns};
 use packetrig_units::{MonoTime, Nanos};
@@ -92,7 +92,7 @@ impl HeldLease {
             agent
                 .post_message(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
                 .expect("it is sent");
-            while held.time.now() < asked + LeaseTerms::FLEET_TERMS.renew_every(2).as_u64() {
+            while held.time.now() < asked + LeaseTerms::FLEET_TERMS.renewal_interval(2).as_u64() {
                 grant(controller);
                 held.hear(agent);
             }
@@ -141,7 +141,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let (held, flooded) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| hostile.flood(&subjects, payload, &over));
         // The flood fills all buffers before the first question.
-        std::thread::sleep(LeaseTerms::FLEET_TERMS.renew_every(2).to_std());
+        std::thread::sleep(LeaseTerms::FLEET_TERMS.renewal_interval(2).to_std());
         let held = HeldLease::hold(&mut controller, &mut agent);
         over.store(true, Ordering::Release);
         (held, flood.join().expect("it ends"))
@@ -174,7 +174,7 @@ fn renewal_flood_names_node_and_costs_no_lease() {
 
 /// A claim of so many nodes, and their release.
 fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
-    let me = Identity {
+    let me = ControllerIdentity {
         controller: "2e".into(),
         user: "bob".into(),
         host: "there".into(),
@@ -183,7 +183,7 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
     };
     let names = (0..nodes).map(|number| node(&format!("n{number}"))).collect();
     let wanted = WantedNodes { run: RunId("many".into()), nodes: names, heard: 0, wall_ns: 0 };
-    let watch = TermWatch::new(TermTimes::default());
+    let watch = ControllerTermWatch::new(ControllerTermTimes::default());
     let mut claim = LeadClaim::new(me, wanted, watch);
     loop {
         let now = MonoTime::from_nanos(monotonic_ns());

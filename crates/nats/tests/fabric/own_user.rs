@@ -61,7 +61,7 @@ fn kill(process: u32) {
 fn await_second_start(fleet: &Fleet) -> u32 {
     let is_told = (0..600).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
-        server(fleet).start_count() == 2
+        server(fleet).server_start_count() == 2
     });
     assert!(is_told, "the server comes back");
     server(fleet).process_id()
@@ -103,7 +103,7 @@ fn server_of_root_has_a_user_of_its_own_and_works() {
     assert_eq!(server(&fleet).process_id(), second);
     // Removed: its account's file goes, and it is refused.
     fleet.authority.remove_node(&node("a")).expect("it is known");
-    let nodes = fleet.authority.admitted().expect("readable");
+    let nodes = fleet.authority.list_admitted_nodes().expect("readable");
     server(&fleet)
         .set_allowed_nodes(&nodes, fleet.authority.system_user_credentials().expect("keys"))
         .expect("it obeys");
@@ -119,7 +119,7 @@ fn start_without_rights(setup: &BrokerSetup) -> Result<MessageServer, Error> {
     std::thread::scope(|scope| {
         let starting = scope.spawn(|| {
             sandbox::limit_rights(ProcessCapabilities::NONE).expect("anybody may give up rights");
-            MessageServer::start_and_wait(setup.clone())
+            MessageServer::start_server_and_wait(setup.clone())
         });
         starting.join().expect("no panic")
     })
@@ -137,7 +137,7 @@ fn server_without_right_to_change_users_runs_as_its_starter() {
     assert!(reason.contains("only root") || reason.contains("CAP_SETUID"), "{reason}");
     drop(server);
     // Now with the right: the files become the server's. Without it again, nobody could use them.
-    let server = MessageServer::start_and_wait(setup.clone()).expect("it starts");
+    let server = MessageServer::start_server_and_wait(setup.clone()).expect("it starts");
     let Some(user) = own_user(&server) else { return };
     assert_confined(server.process_id(), &user);
     assert_owned(&setup.directory, &user);

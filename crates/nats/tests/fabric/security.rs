@@ -187,7 +187,7 @@ fn connection_without_fleet_certificate_is_refused() {
     for member in &members {
         fleet.authority.remove_node(&member.name).expect("it is there");
     }
-    let left = fleet.authority.admitted().expect("listed");
+    let left = fleet.authority.list_admitted_nodes().expect("listed");
     let remover = fleet.authority.system_user_credentials().expect("it has keys");
     fleet.broker.lock().expect("whole").set_allowed_nodes(&left, remover).expect("it is told");
     for connected in &mut connected {
@@ -205,7 +205,7 @@ fn connection_without_fleet_certificate_is_refused() {
         }
     });
     join(&fabric(&namesake), &node("c"));
-    assert_eq!(fleet.broker.lock().expect("whole").start_count(), 1, "nobody else noticed");
+    assert_eq!(fleet.broker.lock().expect("whole").server_start_count(), 1, "nobody else noticed");
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Server {
     /// Access without certificates: every client has all rights.
     pub(crate) fn open(program: PathBuf) -> Self {
         let place = TempDir::new().expect("a place for the server");
-        let broker = MessageServer::start_and_wait(setup(program, &place)).expect("the server starts");
+        let broker = MessageServer::start_server_and_wait(setup(program, &place)).expect("the server starts");
         Self { broker, _place: place }
     }
 

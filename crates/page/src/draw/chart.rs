@@ -1,7 +1,7 @@
 //! Charts with axes: series over time, points, levels and bars.
 
-use super::columns::Columns;
-use super::scale::{Scale, Tick};
+use super::columns::SampleColumns;
+use super::scale::{AxisScale, AxisTick};
 use super::{FormattedText, format_coordinate};
 use crate::markup::Markup;
 use crate::quantity;
@@ -73,8 +73,8 @@ fn round_to_nanos(value: f64) -> Nanos {
     Nanos::new(value.round() as u64)
 }
 
-impl Axis {
-    fn choose_axis_ticks(&self, wanted: usize) -> Vec<Tick> {
+impl ChartAxis {
+    fn choose_axis_ticks(&self, wanted: usize) -> Vec<AxisTick> {
         let mut ticks = self.scale.choose_round_ticks(wanted);
         if self.unit.has_only_whole_values() {
             // The tolerance accepts ticks that rounding errors moved away from a whole number.
@@ -86,10 +86,10 @@ impl Axis {
 
 /// An axis, such as `latency` with values in ns.
 #[derive(Clone, Debug)]
-pub struct Axis {
+pub struct ChartAxis {
     pub name: String,
     pub unit: AxisUnit,
-    pub scale: Scale,
+    pub scale: AxisScale,
 }
 
 /// The meaning of a mark in a chart. Each meaning has its own shape.
@@ -120,7 +120,7 @@ pub struct ChartPoint {
 #[derive(Clone, Debug)]
 pub enum ChartLine {
     /// Values over time, one column after the other from 0.
-    Series { name: String, style: usize, columns: Columns },
+    Series { name: String, style: usize, columns: SampleColumns },
     /// Points, joined in their order if `is_joined`.
     Points { style: usize, points: Vec<ChartPoint>, is_joined: bool, has_steps: bool },
     /// A constant: a requested value, or a limit.
@@ -139,7 +139,7 @@ pub struct MarkedSpan {
 
 /// A bar of a histogram: the frames from one value of the x axis to below another.
 #[derive(Clone, Copy, Debug)]
-pub struct Bar {
+pub struct HistogramBar {
     pub from: u64,
     pub below: u64,
     pub frames: u64,
@@ -157,16 +157,16 @@ pub struct NamedValue {
 pub struct Chart {
     /// A description of the chart for screen readers.
     pub description: String,
-    pub x: Axis,
-    pub y: Axis,
+    pub x: ChartAxis,
+    pub y: ChartAxis,
     pub lines: Vec<ChartLine>,
     pub spans: Vec<MarkedSpan>,
-    pub bars: Vec<Bar>,
+    pub bars: Vec<HistogramBar>,
     pub values: Vec<NamedValue>,
 }
 
 impl Chart {
-    pub const fn new(description: String, x: Axis, y: Axis) -> Self {
+    pub const fn new(description: String, x: ChartAxis, y: ChartAxis) -> Self {
         Self { description, x, y, lines: Vec::new(), spans: Vec::new(), bars: Vec::new(), values: Vec::new() }
     }
 
@@ -252,13 +252,14 @@ impl Chart {
     }
 
     /// Returns the largest number of ticks with labels that do not overlap.
-    fn choose_fitting_x_ticks(&self) -> Vec<Tick> {
+    fn choose_fitting_x_ticks(&self) -> Vec<AxisTick> {
         // The largest number of marks that fits is taken.
         for wanted in [6, 5, 4, 3, 2] {
             let ticks = self.x.choose_axis_ticks(wanted);
             // A character of a mark is about 6.6 units wide.
-            let needed =
-                |tick: &Tick| self.x.unit.format_tick_value(tick.value).chars().count() as f64 * 6.6 + 10.0;
+            let needed = |tick: &AxisTick| {
+                self.x.unit.format_tick_value(tick.value).chars().count() as f64 * 6.6 + 10.0
+            };
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
                 // Texts are centred at their marks, so half of each lies between the two.
@@ -354,7 +355,7 @@ impl Chart {
     }
 
     /// Draws a step for each column; in a column with several values, a line up and down between its extremes.
-    fn draw_series(&self, svg: &mut Markup, name: &str, style: usize, columns: &Columns) {
+    fn draw_series(&self, svg: &mut Markup, name: &str, style: usize, columns: &SampleColumns) {
         let width = columns.step as f64;
         let mut path = FormattedText::default();
         let mut is_down = false;
@@ -404,7 +405,7 @@ impl Chart {
         ];
         let high = columns.format_script_values(|column| column.high);
         // Without `data-high`, the page's script takes `data-low` for both.
-        if !columns.is_flat() {
+        if !columns.has_single_values() {
             attributes.push(("data-high", &high));
         }
         svg.empty_element("path", &attributes);
@@ -487,10 +488,15 @@ mod tests {
     use super::*;
 
     fn chart() -> Chart {
-        let axis = |name: &str, unit, high| Axis { name: name.into(), unit, scale: Scale::from_zero(high) };
+        let axis =
+            |name: &str, unit, high| ChartAxis { name: name.into(), unit, scale: AxisScale::from_zero(high) };
         Chart::new(
             "frames per second".into(),
-            Axis { name: "time".into(), unit: AxisUnit::Seconds, scale: Scale::from_bounds(0.0, 4.0) },
+            ChartAxis {
+                name: "time".into(),
+                unit: AxisUnit::Seconds,
+                scale: AxisScale::from_bounds(0.0, 4.0),
+            },
             axis("rate, frames/s", AxisUnit::FramesPerSecond, 1000.0),
         )
     }
@@ -498,7 +504,7 @@ mod tests {
     #[test]
     fn chart_series_has_steps_and_gaps() {
         let mut chart = chart();
-        let columns = Columns::from_samples(&[Some(1000), Some(1000), None, Some(0)], 10);
+        let columns = SampleColumns::from_samples(&[Some(1000), Some(1000), None, Some(0)], 10);
         chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
         let svg = chart.draw_chart().into_string();
         assert!(svg.contains("d=\"M62 26H224M305 180H386\""), "{svg}");
@@ -508,7 +514,7 @@ mod tests {
     #[test]
     fn column_extremes_are_drawn_and_listed() {
         let mut chart = chart();
-        let columns = Columns::from_samples(&[Some(0), Some(1000), Some(500), Some(500)], 2);
+        let columns = SampleColumns::from_samples(&[Some(0), Some(1000), Some(500), Some(500)], 2);
         chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
         let svg = chart.draw_chart().into_string();
         assert!(svg.contains("d=\"M62 26V180H224V103H386\""), "{svg}");

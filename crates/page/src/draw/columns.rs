@@ -9,14 +9,14 @@ pub struct SampleExtremes {
 
 /// A series in columns of equal width.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns {
+pub struct SampleColumns {
     /// Samples in each column; the last one may have fewer.
     pub step: usize,
     /// `None` for columns without a measured value.
     pub values: Vec<Option<SampleExtremes>>,
 }
 
-impl Columns {
+impl SampleColumns {
     /// Divides these samples into at most `most` columns.
     pub fn from_samples(samples: &[Option<u64>], most: usize) -> Self {
         // The number is rounded up, so that there are at most `most` columns.
@@ -61,7 +61,7 @@ impl Columns {
     }
 
     /// True if columns have one value each.
-    pub(crate) fn is_flat(&self) -> bool {
+    pub(crate) fn has_single_values(&self) -> bool {
         self.values.iter().flatten().all(|column| column.low == column.high)
     }
 }
@@ -73,15 +73,15 @@ mod tests {
 
     #[test]
     fn repeated_values_are_counted() {
-        let columns = Columns::from_samples(&[Some(5), Some(7), Some(7), Some(7), None], 9);
+        let columns = SampleColumns::from_samples(&[Some(5), Some(7), Some(7), Some(7), None], 9);
         assert_eq!(columns.format_script_values(|column| column.high), "5 7*3 -");
-        assert!(columns.is_flat());
+        assert!(columns.has_single_values());
     }
 
     proptest! {
         #[test]
         fn columns_keep_every_extreme(samples in prop::collection::vec(prop::option::of(0u64..1000), 1..700), most in 1usize..200) {
-            let columns = Columns::from_samples(&samples, most);
+            let columns = SampleColumns::from_samples(&samples, most);
             prop_assert!(columns.values.len() <= most);
             prop_assert_eq!(columns.high(), samples.iter().flatten().max().copied());
             prop_assert_eq!(columns.low(), samples.iter().flatten().min().copied());

@@ -114,7 +114,9 @@ impl LedgerDiagram {
         let mut figure = Markup::new();
         figure.open_element("figure", &[("class", "ledger")]);
         // The file has both, because the same file may be shown on paper and on a narrow screen.
-        figure.append(&ledger_picture::draw_wide(self)).append(&ledger_picture::draw_narrow(self));
+        figure
+            .append(&ledger_picture::draw_wide_diagram(self))
+            .append(&ledger_picture::draw_narrow_diagram(self));
         figure.close_element("figure");
         figure
     }
@@ -273,7 +275,7 @@ pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> 
         &[],
         "Accounts, in the order in which a frame passes them. Missing accounts were not measured.",
     );
-    table.element_with("thead", &[], |head| {
+    table.add_element_with("thead", &[], |head| {
         head.open_element("tr", &[]);
         head.add_element("th", &[("scope", "col")], "account");
         head.add_element("th", &[("scope", "col"), ("class", "number")], "frames");

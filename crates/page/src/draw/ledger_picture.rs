@@ -11,7 +11,7 @@ use crate::quantity::format_count;
 const FLOW_WIDTH: f64 = 44.0;
 
 /// Width of the arrow of a loss. It grows with the power of ten of the number of frames.
-fn exit_width(frames: u64) -> f64 {
+fn loss_branch_width(frames: u64) -> f64 {
     match frames {
         0 => 0.0,
         // One frame is 3 units wide, and each factor of ten adds 3.
@@ -28,7 +28,7 @@ const FIRST_ROW_TOP: f64 = FLOW_BASE + 52.0;
 const ROW_HEIGHT: f64 = 41.0;
 
 /// Draws the ledger from left to right.
-pub(super) fn draw_wide(flow: &LedgerDiagram) -> Markup {
+pub(super) fn draw_wide_diagram(flow: &LedgerDiagram) -> Markup {
     // Each loss has its own row, so the station with the most losses decides the height.
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
     let height = FIRST_ROW_TOP + rows as f64 * ROW_HEIGHT + 8.0;
@@ -85,12 +85,12 @@ fn draw_zone(svg: &mut Markup, name: &str, zone: LedgerSide, [x, y, width, heigh
 }
 
 /// True if the count of frames is unknown at one of the two stations.
-fn is_unknown(from: &LedgerStage, to: &LedgerStage) -> bool {
+fn is_loss_unknown(from: &LedgerStage, to: &LedgerStage) -> bool {
     from.frames.is_none() || to.frames.is_none()
 }
 
 fn draw_wide_trunk(svg: &mut Markup, from: &LedgerStage, to: &LedgerStage, x: f64, next: f64) {
-    let class = if is_unknown(from, to) { "trunk trunk-unknown" } else { "trunk" };
+    let class = if is_loss_unknown(from, to) { "trunk trunk-unknown" } else { "trunk" };
     let mut piece = |from: f64, until: f64| {
         let [x, y, width, height] = [from, FLOW_TOP, until - from, FLOW_WIDTH].map(format_coordinate);
         svg.empty_element(
@@ -210,7 +210,7 @@ fn choose_exit_class(exit: &LossBranch) -> &'static str {
 fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
     let class = choose_exit_class(exit);
     // Zero and unknown have a thin line without a head: the place exists, but no frame is known to have left there.
-    let width = exit.frames.map_or(0.0, exit_width);
+    let width = exit.frames.map_or(0.0, loss_branch_width);
     if width == 0.0 {
         let path = format!("M{x} {FLOW_BASE}V{}", format_coordinate(y - 2.0));
         svg.empty_element("path", &[("class", class), ("d", &path)]);
@@ -245,7 +245,7 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerDiagram) {
     // Saturating: counts of a damaged report must not stop the page.
     let frames = flow.joined.iter().fold(0, |sum: u64, exit| sum.saturating_add(exit.frames.unwrap_or(0)));
     let x = 718.0;
-    let width = exit_width(frames);
+    let width = loss_branch_width(frames);
     let path = format!("M{x} 82V{}", FLOW_TOP + 10.0);
     svg.empty_element(
         "path",
@@ -271,7 +271,7 @@ const EXIT_HEIGHT: f64 = 30.0;
 const ZONE_HEIGHT: f64 = 30.0;
 
 /// Draws the ledger from top to bottom, each exit in its own row.
-pub(super) fn draw_narrow(flow: &LedgerDiagram) -> Markup {
+pub(super) fn draw_narrow_diagram(flow: &LedgerDiagram) -> Markup {
     let mut body = Markup::new();
     let mut y = 4.0;
     for (index, station) in flow.stations.iter().enumerate() {
@@ -383,7 +383,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y
     let middle = y + EXIT_HEIGHT / 2.0;
     let edge = NARROW_FLOW_X + NARROW_FLOW_WIDTH;
     let class = choose_exit_class(exit);
-    let width = exit.frames.map_or(0.0, exit_width);
+    let width = exit.frames.map_or(0.0, loss_branch_width);
     let path = format!("M{} {}H{}", edge - 6.0, format_coordinate(middle), edge + 20.0);
     if width > 0.0 {
         // The exit stays within its row.

@@ -2,7 +2,7 @@
 
 use super::chart::AxisUnit;
 use super::format_coordinate;
-use super::scale::Scale;
+use super::scale::AxisScale;
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_units::Nanos;
@@ -35,7 +35,7 @@ pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     let low = ranges.iter().map(|range| range.min_ns).min().unwrap_or(1);
     let high = ranges.iter().map(|range| range.max_ns).max().unwrap_or(1);
     // Logarithmic, because the lines of one plan can differ by powers of ten.
-    let scale = Scale::log_from_decades(low as f64, high as f64);
+    let scale = AxisScale::log_from_decades(low as f64, high as f64);
     let mut svg = Markup::new();
     svg.open_element(
         "svg",
@@ -49,11 +49,11 @@ pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     svg
 }
 
-fn x_coordinate_of(scale: &Scale, value: f64) -> f64 {
+fn x_coordinate_of(scale: &AxisScale, value: f64) -> f64 {
     LEFT_MARGIN + scale.position_of(value) * (CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
 }
 
-fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
+fn draw_axis(svg: &mut Markup, scale: &AxisScale, base: f64) {
     let ticks = scale.choose_round_ticks(5);
     svg.open_element("g", &[("class", "x-marks")]);
     let mut free_from = f64::NEG_INFINITY;
@@ -75,7 +75,7 @@ fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
     svg.close_element("g");
 }
 
-fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
+fn draw_range(svg: &mut Markup, scale: &AxisScale, range: &TimeRange, y: f64) {
     let [min, p50, p99, max] = [range.min_ns, range.p50_ns, range.p99_ns, range.max_ns]
         .map(|value| format_coordinate(x_coordinate_of(scale, value as f64)));
     let line = format_coordinate(y);

@@ -2,7 +2,7 @@
 
 /// The mapping from values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
+pub struct AxisScale {
     low: f64,
     high: f64,
     is_log: bool,
@@ -10,13 +10,13 @@ pub struct Scale {
 
 /// A mark of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tick {
+pub struct AxisTick {
     pub value: f64,
     /// Position from 0 (start of the axis) to 1 (its end).
     pub position: f64,
 }
 
-impl Scale {
+impl AxisScale {
     /// A scale from 0 to the next round number above `high`: another start would exaggerate noise.
     pub fn from_zero(high: f64) -> Self {
         // The step is found by a logarithm, so the value must be above zero.
@@ -61,11 +61,11 @@ impl Scale {
     }
 
     /// Round values along the axis, about `wanted` of them.
-    pub fn choose_round_ticks(&self, wanted: usize) -> Vec<Tick> {
+    pub fn choose_round_ticks(&self, wanted: usize) -> Vec<AxisTick> {
         if self.is_log { self.compute_log_ticks(wanted) } else { self.compute_linear_ticks(wanted) }
     }
 
-    fn compute_linear_ticks(&self, wanted: usize) -> Vec<Tick> {
+    fn compute_linear_ticks(&self, wanted: usize) -> Vec<AxisTick> {
         let step = choose_round_step(self.high - self.low, wanted.max(1) as f64);
         let first = (self.low / step).ceil();
         // Ticks are multiples of the step, computed from their index and not by adding: rounding errors must
@@ -79,7 +79,7 @@ impl Scale {
     }
 
     /// Powers of ten; on a short axis also 2 and 5 times these.
-    fn compute_log_ticks(&self, wanted: usize) -> Vec<Tick> {
+    fn compute_log_ticks(&self, wanted: usize) -> Vec<AxisTick> {
         let decades = (self.high / self.low).log10();
         // An axis of one or two decades would have hardly any marks with powers of ten alone.
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -94,8 +94,8 @@ impl Scale {
         inside.map(|value| self.tick_at(value)).collect()
     }
 
-    fn tick_at(&self, value: f64) -> Tick {
-        Tick { value, position: self.position_of(value) }
+    fn tick_at(&self, value: f64) -> AxisTick {
+        AxisTick { value, position: self.position_of(value) }
     }
 
     pub const fn high(&self) -> f64 {
@@ -106,7 +106,7 @@ impl Scale {
         self.low
     }
 
-    pub const fn is_log(&self) -> bool {
+    pub const fn is_logarithmic(&self) -> bool {
         self.is_log
     }
 }
@@ -131,18 +131,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn values(scale: Scale, wanted: usize) -> Vec<f64> {
+    fn values(scale: AxisScale, wanted: usize) -> Vec<f64> {
         scale.choose_round_ticks(wanted).iter().map(|tick| tick.value).collect()
     }
 
     #[test]
     fn ticks_are_round_and_begin_at_zero() {
-        assert_eq!(values(Scale::from_zero(950.0), 4), [0.0, 250.0, 500.0, 750.0, 1000.0]);
+        assert_eq!(values(AxisScale::from_zero(950.0), 4), [0.0, 250.0, 500.0, 750.0, 1000.0]);
     }
 
     #[test]
     fn a_log_axis_has_powers_of_ten() {
-        let ticks: Vec<String> = values(Scale::log_from_decades(900.0, 3_000_000.0), 6)
+        let ticks: Vec<String> = values(AxisScale::log_from_decades(900.0, 3_000_000.0), 6)
             .iter()
             .map(|value| format!("{value:.0}"))
             .collect();
@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn scale_positions_are_monotonic_and_stay_on_axis(a in 0f64..1e12, b in 0f64..1e12, high in 1f64..1e12) {
-            for scale in [Scale::from_zero(high), Scale::log_from_decades(high / 1e3, high)] {
+            for scale in [AxisScale::from_zero(high), AxisScale::log_from_decades(high / 1e3, high)] {
                 let (low, other) = (scale.position_of(a.min(b)), scale.position_of(a.max(b)));
                 prop_assert!((0.0..=1.0).contains(&low) && low <= other && other <= 1.0);
                 prop_assert!(scale.choose_round_ticks(5).len() <= 16);

@@ -2,7 +2,7 @@
 
 use super::caveat_words::{caveat_meaning, caveat_remedy};
 use super::elements::{
-    Cell, Sign, describe_rest_in_json, number_column, prose_column, tabulate_rows, word_column,
+    ResultSign, TableCell, counted_heading, describe_rest_in_json, prose_column, tabulate_rows, word_column,
 };
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
@@ -34,10 +34,10 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
         prose_column("what was found"),
         prose_column("what it means"),
         prose_column("what to do"),
-        number_column("times", ""),
+        counted_heading("times", ""),
     ];
     // Doubts that forbid PASS were sorted first, so a cut never hides them behind notes.
-    let rows: Vec<Vec<Cell>> = groups.iter().take(MAX_ROWS).map(CaveatGroup::to_row).collect();
+    let rows: Vec<Vec<TableCell>> = groups.iter().take(MAX_ROWS).map(CaveatGroup::to_row).collect();
     tabulate_rows(page, "Caveats", None, &headings, &rows);
     if groups.len() > MAX_ROWS {
         page.add_element("p", &[("class", "muted")], &describe_rest_in_json(groups.len() - MAX_ROWS));
@@ -65,16 +65,19 @@ fn group_caveats(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
 }
 
 impl CaveatGroup<'_> {
-    fn to_row(&self) -> Vec<Cell> {
-        let weight =
-            if self.first.matters { Cell::verdict(Sign::Unknown, "no PASS") } else { Cell::text("note") };
+    fn to_row(&self) -> Vec<TableCell> {
+        let weight = if self.first.matters {
+            TableCell::verdict(ResultSign::Unknown, "no PASS")
+        } else {
+            TableCell::text("note")
+        };
         vec![
             weight,
-            Cell::text(self.describe_subjects()),
-            Cell::text(self.first.text.clone()),
-            Cell::text(caveat_meaning(self.first.doubt)),
-            Cell::text(caveat_remedy(self.first.doubt)),
-            Cell::count(self.subjects.len() as u64),
+            TableCell::text(self.describe_subjects()),
+            TableCell::text(self.first.text.clone()),
+            TableCell::text(caveat_meaning(self.first.doubt)),
+            TableCell::text(caveat_remedy(self.first.doubt)),
+            TableCell::count(self.subjects.len() as u64),
         ]
     }
 

@@ -6,13 +6,13 @@ use packetrig_units::Nanos;
 
 /// A result that is shown by word, sign and colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(super) enum ResultSign {
     Pass,
     Fail,
     Unknown,
 }
 
-impl Sign {
+impl ResultSign {
     const fn class(self) -> &'static str {
         match self {
             Self::Pass => "verdict-pass",
@@ -31,7 +31,7 @@ impl Sign {
 }
 
 /// Writes a verdict: its sign, which is not read aloud, and its word.
-pub(super) fn write_verdict_sign(page: &mut Markup, sign: Sign, word: &str, is_large: bool) {
+pub(super) fn write_verdict_sign(page: &mut Markup, sign: ResultSign, word: &str, is_large: bool) {
     let size = if is_large { " verdict-large" } else { "" };
     page.open_element("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
     // A sign stands beside the word, so that colour alone never carries a meaning. Screen readers read only the word.
@@ -41,15 +41,15 @@ pub(super) fn write_verdict_sign(page: &mut Markup, sign: Sign, word: &str, is_l
 
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct TableCell {
     text: String,
     /// The exact value, for sorting and for programs.
     value: Option<String>,
-    sign: Option<Sign>,
+    sign: Option<ResultSign>,
     is_absent: bool,
 }
 
-impl Cell {
+impl TableCell {
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl Cell {
         Self::number(value, quantity::format_count(value))
     }
 
-    pub(super) fn verdict(sign: Sign, word: &str) -> Self {
+    pub(super) fn verdict(sign: ResultSign, word: &str) -> Self {
         Self { text: word.to_owned(), sign: Some(sign), ..Self::default() }
     }
 
@@ -88,7 +88,7 @@ impl Cell {
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heading {
+pub(super) struct ColumnHeading {
     pub(super) name: &'static str,
     /// The unit of all values, if they do not show their own.
     pub(super) unit: &'static str,
@@ -97,17 +97,17 @@ pub(super) struct Heading {
     pub(super) is_prose: bool,
 }
 
-pub(super) const fn word_column(name: &'static str) -> Heading {
-    Heading { name, unit: "", is_number: false, is_prose: false }
+pub(super) const fn word_column(name: &'static str) -> ColumnHeading {
+    ColumnHeading { name, unit: "", is_number: false, is_prose: false }
 }
 
 /// A column of sentences.
-pub(super) const fn prose_column(name: &'static str) -> Heading {
-    Heading { name, unit: "", is_number: false, is_prose: true }
+pub(super) const fn prose_column(name: &'static str) -> ColumnHeading {
+    ColumnHeading { name, unit: "", is_number: false, is_prose: true }
 }
 
-pub(super) const fn number_column(name: &'static str, unit: &'static str) -> Heading {
-    Heading { name, unit, is_number: true, is_prose: false }
+pub(super) const fn counted_heading(name: &'static str, unit: &'static str) -> ColumnHeading {
+    ColumnHeading { name, unit, is_number: true, is_prose: false }
 }
 
 /// Writes a table. Its first column names the row. `id` makes it sortable.
@@ -115,8 +115,8 @@ pub(super) fn tabulate_rows(
     page: &mut Markup,
     label: &str,
     id: Option<&str>,
-    headings: &[Heading],
-    rows: &[Vec<Cell>],
+    headings: &[ColumnHeading],
+    rows: &[Vec<TableCell>],
 ) {
     // A box that scrolls must be reachable by keyboard: hence `tabindex`, with a role and a name.
     page.open_element(
@@ -137,7 +137,7 @@ pub(super) fn tabulate_rows(
     page.close_element("tbody").close_element("table").close_element("div");
 }
 
-pub(super) fn write_table_head(page: &mut Markup, headings: &[Heading]) {
+pub(super) fn write_table_head(page: &mut Markup, headings: &[ColumnHeading]) {
     page.open_element("thead", &[]).open_element("tr", &[]);
     for heading in headings {
         let class = if heading.is_number { "number" } else { "words" };
@@ -150,7 +150,7 @@ pub(super) fn write_table_head(page: &mut Markup, headings: &[Heading]) {
     page.close_element("tr").close_element("thead");
 }
 
-fn write_table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
+fn write_table_row(page: &mut Markup, headings: &[ColumnHeading], row: &[TableCell]) {
     page.open_element("tr", &[]);
     // `zip` ends with the shorter list: every row has a cell for each heading, and an absent one is a cell, too.
     for (index, (heading, cell)) in headings.iter().zip(row).enumerate() {
@@ -195,7 +195,7 @@ pub(super) fn write_absent_value(page: &mut Markup) {
 
 /// A number with its name.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
+pub(super) struct NamedFigure {
     pub(super) name: &'static str,
     /// `None` if it was not measured.
     pub(super) text: Option<String>,
@@ -205,7 +205,7 @@ pub(super) struct Figure {
     pub(super) addition: String,
 }
 
-impl Figure {
+impl NamedFigure {
     pub(super) fn new(name: &'static str, text: String) -> Self {
         Self { name, text: Some(text), value: None, addition: String::new() }
     }
@@ -222,7 +222,7 @@ impl Figure {
     }
 }
 
-pub(super) fn write_figure_list(page: &mut Markup, figures: &[Figure]) {
+pub(super) fn write_figure_list(page: &mut Markup, figures: &[NamedFigure]) {
     page.open_element("dl", &[("class", "figures")]);
     for figure in figures {
         page.open_element("div", &[]).add_element("dt", &[], figure.name);
@@ -259,7 +259,7 @@ pub(super) fn write_wall_time(page: &mut Markup, wall_ns: u64) {
 /// Writes a row of a list of names and values.
 pub(super) fn write_fact(page: &mut Markup, name: &str, fill: impl FnOnce(&mut Markup)) {
     page.open_element("tr", &[]).add_element("th", &[("scope", "row")], name);
-    page.element_with("td", &[], fill);
+    page.add_element_with("td", &[], fill);
     page.close_element("tr");
 }
 

@@ -1,7 +1,7 @@
 //! Charts on a page: with a title, a legend that has exact extremes, and notes; or the reason for their absence.
 
 use crate::draw::chart::Chart;
-use crate::draw::columns::Columns;
+use crate::draw::columns::SampleColumns;
 use crate::markup::Markup;
 
 /// A line of a chart, explained below it with its exact extremes.
@@ -16,7 +16,7 @@ impl LegendEntry {
     pub(super) fn from_columns(
         name: &str,
         style: usize,
-        columns: &Columns,
+        columns: &SampleColumns,
         text: &dyn Fn(u64) -> String,
     ) -> Self {
         let text = match columns.low().zip(columns.high()) {

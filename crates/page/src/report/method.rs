@@ -1,11 +1,13 @@
 //! The page of a test method: verdict, results, the search with its bounds, all trials.
 
-use super::elements::{Cell, Heading, Sign, tabulate_rows, write_fact, write_verdict_sign, write_wall_time};
+use super::elements::{
+    ColumnHeading, ResultSign, TableCell, tabulate_rows, write_fact, write_verdict_sign, write_wall_time,
+};
 use super::shell::{self, PageParts};
 use super::{method_charts, setup};
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_method::journal::JournalEntry;
+use packetrig_method::journal::MethodJournalEntry;
 use packetrig_method::tables::{ResultTable, tabulate_trials};
 use packetrig_method::{MethodReport, MethodVerdict};
 use packetrig_stats::port::PortInfo;
@@ -28,7 +30,7 @@ pub struct MethodPage<'a> {
     pub verdict: &'a str,
     pub report: &'a MethodReport,
     /// All trials in their order.
-    pub trials: &'a [JournalEntry],
+    pub trials: &'a [MethodJournalEntry],
     /// The ports of the last trial.
     pub ports: &'a [PortInfo],
     /// The plans, one for each device.
@@ -51,10 +53,10 @@ pub fn render_method(page: MethodPage<'_>) -> String {
     parts.add_section("charts", "Charts", "Charts", |part| {
         method_charts::write_charts(part, page.report, page.trials);
     });
-    parts.add_section("results", "Results", "Results", |part| write_results(part, page.report));
-    parts.add_section("trials", "Trials", "Trials", |part| write_trials(part, page.trials));
+    parts.add_section("results", "Results", "Results", |part| write_method_results(part, page.report));
+    parts.add_section("trials", "Trials", "Trials", |part| write_trial_list(part, page.trials));
     parts.add_section("caveats", "Caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
-    parts.add_section("setup", "Environment", "Environment", |part| write_setup(part, page));
+    parts.add_section("setup", "Environment", "Environment", |part| write_method_setup(part, page));
     parts.add_section("plan", "Plan", "Options, plan and files", |part| write_plan(part, page));
     let title = format!("{}: {} – packetrig", page.verdict, format_method_heading(page));
     shell::render_page(&title, &build_page_head(page), &parts, page.version)
@@ -77,19 +79,19 @@ fn build_page_head(page: MethodPage<'_>) -> Markup {
     head
 }
 
-fn choose_sign_by_text(word: &str) -> Sign {
+fn choose_sign_by_text(word: &str) -> ResultSign {
     match word {
-        "PASS" => Sign::Pass,
-        "FAIL" => Sign::Fail,
-        _ => Sign::Unknown,
+        "PASS" => ResultSign::Pass,
+        "FAIL" => ResultSign::Fail,
+        _ => ResultSign::Unknown,
     }
 }
 
-const fn sign_of(verdict: MethodVerdict) -> Sign {
+const fn sign_of(verdict: MethodVerdict) -> ResultSign {
     match verdict {
-        MethodVerdict::Pass => Sign::Pass,
-        MethodVerdict::Fail => Sign::Fail,
-        MethodVerdict::Unknown => Sign::Unknown,
+        MethodVerdict::Pass => ResultSign::Pass,
+        MethodVerdict::Fail => ResultSign::Fail,
+        MethodVerdict::Unknown => ResultSign::Unknown,
     }
 }
 
@@ -113,14 +115,14 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
             super::elements::word_column("verdict"),
             super::elements::word_column("why"),
         ];
-        let rows: Vec<Vec<Cell>> = judgement
+        let rows: Vec<Vec<TableCell>> = judgement
             .criteria
             .iter()
             .map(|judged| {
                 vec![
-                    Cell::text(judged.criterion.clone()),
-                    Cell::verdict(sign_of(judged.verdict), &judged.verdict.to_string()),
-                    Cell::text(judged.reason.clone()),
+                    TableCell::text(judged.criterion.clone()),
+                    TableCell::verdict(sign_of(judged.verdict), &judged.verdict.to_string()),
+                    TableCell::text(judged.reason.clone()),
                 ]
             })
             .collect();
@@ -131,7 +133,7 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
     }
 }
 
-fn write_results(part: &mut Markup, report: &MethodReport) {
+fn write_method_results(part: &mut Markup, report: &MethodReport) {
     // The first section shows the verdict with its signs already.
     for result in report.to_tables().iter().filter(|table| table.name != "verdict") {
         part.add_element("h3", &[], &result.title);
@@ -144,7 +146,7 @@ fn write_results(part: &mut Markup, report: &MethodReport) {
     }
 }
 
-fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
+fn write_trial_list(part: &mut Markup, trials: &[MethodJournalEntry]) {
     if trials.is_empty() {
         part.add_element("p", &[("class", "absent")], "The journal contains no trial.");
         return;
@@ -158,11 +160,11 @@ fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
 }
 
 fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<&str>) {
-    let headings: Vec<Heading> = result
+    let headings: Vec<ColumnHeading> = result
         .columns
         .iter()
         .enumerate()
-        .map(|(index, column)| Heading {
+        .map(|(index, column)| ColumnHeading {
             name: column.heading,
             unit: column.unit,
             // A column of numbers only is aligned like a number.
@@ -170,7 +172,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
             is_prose: result.rows.iter().any(|row| row[index].chars().count() > MIN_PROSE_CHARACTERS),
         })
         .collect();
-    let rows: Vec<Vec<Cell>> = result
+    let rows: Vec<Vec<TableCell>> = result
         .rows
         .iter()
         .take(most)
@@ -187,12 +189,12 @@ fn is_number_column(result: &ResultTable, column: usize) -> bool {
     cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok())
 }
 
-fn build_table_cell(heading: &Heading, text: &str) -> Cell {
+fn build_table_cell(heading: &ColumnHeading, text: &str) -> TableCell {
     match (heading.is_number, text.is_empty()) {
         // The tables of a method write an absent value as an empty text.
-        (_, true) => Cell::absent(),
-        (true, false) => Cell::with_value(text.to_owned(), quantity::group_digits(text)),
-        (false, false) => Cell::text(text),
+        (_, true) => TableCell::absent(),
+        (true, false) => TableCell::with_value(text.to_owned(), quantity::group_digits(text)),
+        (false, false) => TableCell::text(text),
     }
 }
 
@@ -200,7 +202,7 @@ fn build_table_cell(heading: &Heading, text: &str) -> Cell {
 const MAX_CAVEATS: usize = 100;
 
 /// Writes the doubts of the trials; equal doubts of several trials are one line.
-fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
+fn write_caveats(part: &mut Markup, trials: &[MethodJournalEntry]) {
     let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
     for entry in trials {
         let faults = entry.result.rig_fault.iter().map(String::as_str);
@@ -240,7 +242,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     part.close_element("ul");
 }
 
-fn write_setup(part: &mut Markup, page: MethodPage<'_>) {
+fn write_method_setup(part: &mut Markup, page: MethodPage<'_>) {
     part.open_element("div", &[("class", "table-box")]).open_element("table", &[("class", "facts")]);
     part.add_element("caption", &[("class", "visually-hidden")], "Facts about the test")
         .open_element("tbody", &[]);
@@ -275,7 +277,7 @@ fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
         setup::write_plan(part, &title, document);
     }
     part.add_element("h3", &[], "Files beside this page");
-    setup::write_files(part, &METHOD_FILES);
+    setup::write_file_list(part, &METHOD_FILES);
 }
 
 #[cfg(test)]
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn caveats_beyond_the_listed_are_counted() {
         let shown = |count: u32| {
-            let trials: Vec<JournalEntry> = (1..=count).map(doubtful_trial).collect();
+            let trials: Vec<MethodJournalEntry> = (1..=count).map(doubtful_trial).collect();
             let mut part = Markup::new();
             write_caveats(&mut part, &trials);
             part.as_str().to_owned()
@@ -294,12 +296,12 @@ mod tests {
         assert!(shown(107).ends_with("<li>Trial 100: doubt 100</li><li>Not shown: 7 more doubts.</li></ul>"));
     }
 
-    fn doubtful_trial(number: u32) -> JournalEntry {
+    fn doubtful_trial(number: u32) -> MethodJournalEntry {
         let (load, length) = (packetrig_method::Load::ZERO, packetrig_method::TrialLength::Frames(1));
         let purpose = packetrig_method::TrialPurpose::Search;
         let order = packetrig_method::TrialRequest::with_constant_load(purpose, None, load, length);
         let caveats = vec![format!("doubt {number}")];
         let result = packetrig_method::TrialResult { caveats, ..packetrig_method::TrialResult::default() };
-        JournalEntry { number, started_wall_ns: 0, order, result }
+        MethodJournalEntry { number, started_wall_ns: 0, order, result }
     }
 }

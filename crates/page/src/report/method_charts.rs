@@ -1,12 +1,12 @@
 //! Charts of a test method: the search with its bounds, throughput, loss curves, latency against load.
 
 use super::figures::{LegendEntry, write_absent_figure, write_figure};
-use crate::draw::chart::{Axis, AxisUnit, Chart, ChartLine, ChartPoint, MarkShape};
-use crate::draw::scale::Scale;
+use crate::draw::chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartPoint, MarkShape};
+use crate::draw::scale::AxisScale;
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_method::convergence::ConvergenceResult;
-use packetrig_method::journal::JournalEntry;
+use packetrig_method::journal::MethodJournalEntry;
 use packetrig_method::loss_share::LossShareResult;
 use packetrig_method::rfc2544::{Rfc2544Result, SizeBenchmark};
 use packetrig_method::{
@@ -16,23 +16,23 @@ use packetrig_units::{FrameSize, Nanos};
 
 const CHART_LEGEND: &str = "Ring: carried. Cross: frames lost. Square: the rig could not sustain the trial.";
 
-pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[JournalEntry]) {
+pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[MethodJournalEntry]) {
     page.open_element("div", &[("class", "charts")]);
     match &report.result {
-        MethodResult::Rfc2544(result) => write_rfc2544(page, result),
-        MethodResult::LossShare(result) => write_loss_share(page, result),
-        MethodResult::Convergence(result) => write_convergence(page, result),
+        MethodResult::Rfc2544(result) => write_rfc2544_charts(page, result),
+        MethodResult::LossShare(result) => write_loss_share_chart(page, result),
+        MethodResult::Convergence(result) => write_convergence_chart(page, result),
         // The result of these methods is in the charts of their search below, or in tables alone.
         MethodResult::Compare(_) | MethodResult::Mlrsearch(_) | MethodResult::Bisect(_) => {}
     }
     // Only trials of the search belong to its bounds: trials for latency or loss curves have other loads.
     let goals = list_accepted_losses(&report.options);
-    let searches: Vec<&JournalEntry> =
+    let searches: Vec<&MethodJournalEntry> =
         trials.iter().filter(|entry| entry.order.purpose == TrialPurpose::Search).collect();
     for group in group_by_size(&searches) {
-        write_search(page, &group, &goals);
+        write_search_chart(page, &group, &goals);
     }
-    let with_latency: Vec<&JournalEntry> =
+    let with_latency: Vec<&MethodJournalEntry> =
         trials.iter().filter(|entry| entry.result.latency.is_some()).collect();
     for group in group_by_size(&with_latency) {
         write_latency(page, &group);
@@ -46,10 +46,10 @@ pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[J
 /// Trials of one device with one frame size.
 struct TrialGroup<'a> {
     name: String,
-    trials: Vec<&'a JournalEntry>,
+    trials: Vec<&'a MethodJournalEntry>,
 }
 
-fn group_by_size<'a>(trials: &[&'a JournalEntry]) -> Vec<TrialGroup<'a>> {
+fn group_by_size<'a>(trials: &[&'a MethodJournalEntry]) -> Vec<TrialGroup<'a>> {
     let mut groups: Vec<((u8, Option<FrameSize>), TrialGroup<'a>)> = Vec::new();
     let has_devices = trials.iter().any(|entry| entry.order.device > 0);
     for entry in trials {
@@ -96,7 +96,7 @@ const fn choose_mark_shape(result: &TrialResult) -> MarkShape {
     }
 }
 
-fn describe_trial(entry: &JournalEntry) -> String {
+fn describe_trial(entry: &MethodJournalEntry) -> String {
     let result = &entry.result;
     let outcome = match &result.rig_fault {
         // The order is that of `choose_mark_shape`, so that the text and the mark agree.
@@ -115,16 +115,16 @@ fn describe_trial(entry: &JournalEntry) -> String {
     format!("Trial {}: {}, {outcome}", entry.number, entry.order.load)
 }
 
-fn build_axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
-    Axis { name: name.to_owned(), unit, scale }
+fn build_axis(name: &str, unit: AxisUnit, scale: AxisScale) -> ChartAxis {
+    ChartAxis { name: name.to_owned(), unit, scale }
 }
 
-fn highest_load(trials: &[&JournalEntry]) -> f64 {
+fn highest_load(trials: &[&MethodJournalEntry]) -> f64 {
     // The number is at least 1, so that the axis has a length even if there are no trials.
     trials.iter().map(|entry| entry.order.load.frames_per_second()).fold(1.0, f64::max)
 }
 
-fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss]) {
+fn write_search_chart(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss]) {
     let count = group.trials.len() as f64;
     let mut chart = Chart::new(
         format!(
@@ -132,11 +132,11 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             group.name
         ),
         // Half a trial more than there are: the last mark would lie on the edge of the plot.
-        build_axis("trial of the search", AxisUnit::Number, Scale::from_bounds(0.0, count + 0.5)),
+        build_axis("trial of the search", AxisUnit::Number, AxisScale::from_bounds(0.0, count + 0.5)),
         build_axis(
             "offered load, frames/s",
             AxisUnit::FramesPerSecond,
-            Scale::from_zero(highest_load(&group.trials)),
+            AxisScale::from_zero(highest_load(&group.trials)),
         ),
     );
     let points = (1..).zip(&group.trials).map(|(number, entry)| ChartPoint {
@@ -181,7 +181,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
 /// The best load so far of the selected trials, as steps that start at the first one.
 fn compute_running_bounds(
     group: &TrialGroup<'_>,
-    is_of_line: impl Fn(&JournalEntry) -> bool,
+    is_of_line: impl Fn(&MethodJournalEntry) -> bool,
     best_of: fn(f64, f64) -> f64,
 ) -> Vec<ChartPoint> {
     let mut best: Option<f64> = None;
@@ -200,20 +200,23 @@ fn compute_running_bounds(
 }
 
 fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
-    let latencies: Vec<(&JournalEntry, TrialLatency)> =
+    let latencies: Vec<(&MethodJournalEntry, TrialLatency)> =
         group.trials.iter().filter_map(|entry| Some((*entry, entry.result.latency?))).collect();
     let low = latencies.iter().map(|(_, latency)| latency.p50.as_u64()).min().unwrap_or(1);
     let high = latencies.iter().map(|(_, latency)| latency.max.as_u64()).max().unwrap_or(1);
     // On a linear scale, one long latency would press all other values onto the axis.
     let is_log = high > low.saturating_mul(20);
-    let scale =
-        if is_log { Scale::log_from_decades(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
+    let scale = if is_log {
+        AxisScale::log_from_decades(low as f64, high as f64)
+    } else {
+        AxisScale::from_zero(high as f64)
+    };
     let mut chart = Chart::new(
         format!("Latency of the trials against their load, {}", group.name),
         build_axis(
             "offered load, frames/s",
             AxisUnit::FramesPerSecond,
-            Scale::from_zero(highest_load(&group.trials)),
+            AxisScale::from_zero(highest_load(&group.trials)),
         ),
         build_axis(if is_log { "latency, log scale" } else { "latency" }, AxisUnit::Time, scale),
     );
@@ -254,13 +257,13 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
     write_figure(page, &format!("Latency against load, {}", group.name), &chart, &legend, note.as_deref());
 }
 
-fn write_rfc2544(page: &mut Markup, result: &Rfc2544Result) {
-    write_throughput(page, &result.sizes);
+fn write_rfc2544_charts(page: &mut Markup, result: &Rfc2544Result) {
+    write_throughput_chart(page, &result.sizes);
     write_loss_curves(page, &result.sizes);
 }
 
 /// Draws the throughput as RFC 2544, 26.1, demands: frame rate against frame size, theoretical and measured.
-fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
+fn write_throughput_chart(page: &mut Markup, sizes: &[SizeBenchmark]) {
     // A test without throughput trials, for example of loss curves alone, has no such chart.
     let measured: Vec<&SizeBenchmark> = sizes.iter().filter(|size| size.throughput.is_some()).collect();
     if measured.is_empty() {
@@ -271,8 +274,8 @@ fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
         sizes.iter().map(|size| size.theoretical_frames_per_second.frames_per_second()).fold(1.0, f64::max);
     let mut chart = Chart::new(
         "Throughput against frame size".to_owned(),
-        build_axis("frame size, B", AxisUnit::Bytes, Scale::from_zero(f64::from(largest))),
-        build_axis("throughput, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
+        build_axis("frame size, B", AxisUnit::Bytes, AxisScale::from_zero(f64::from(largest))),
+        build_axis("throughput, frames/s", AxisUnit::FramesPerSecond, AxisScale::from_zero(highest)),
     );
     let point = |size: &SizeBenchmark, load: Load, shape, what: &str| ChartPoint {
         x: f64::from(size.frame_size_bytes.bytes()),
@@ -324,8 +327,12 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
     for part in curves.chunks(5) {
         let mut chart = Chart::new(
             "Frame loss against offered load".to_owned(),
-            build_axis("offered, % of the highest rate", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
-            build_axis("frame loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
+            build_axis(
+                "offered, % of the highest rate",
+                AxisUnit::Percent,
+                AxisScale::from_bounds(0.0, 100.0),
+            ),
+            build_axis("frame loss, %", AxisUnit::Percent, AxisScale::from_bounds(0.0, 100.0)),
         );
         let mut legend = Vec::new();
         for (index, (size, curve)) in part.iter().enumerate() {
@@ -364,13 +371,13 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
     }
 }
 
-fn write_loss_share(page: &mut Markup, result: &LossShareResult) {
+fn write_loss_share_chart(page: &mut Markup, result: &LossShareResult) {
     let highest =
         result.rates.iter().map(|rate| rate.frames_per_second.frames_per_second()).fold(1.0, f64::max);
     let mut chart = Chart::new(
         "Share of runs that lost frames, against the rate".to_owned(),
-        build_axis("rate, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
-        build_axis("runs with loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
+        build_axis("rate, frames/s", AxisUnit::FramesPerSecond, AxisScale::from_zero(highest)),
+        build_axis("runs with loss, %", AxisUnit::Percent, AxisScale::from_bounds(0.0, 100.0)),
     );
     let line =
         |of: fn(&packetrig_method::loss_share::RateLossShare) -> Option<f64>, shape| -> Vec<ChartPoint> {
@@ -415,7 +422,7 @@ fn write_loss_share(page: &mut Markup, result: &LossShareResult) {
     write_figure(page, "Runs with loss", &chart, &legend, None);
 }
 
-fn write_convergence(page: &mut Markup, result: &ConvergenceResult) {
+fn write_convergence_chart(page: &mut Markup, result: &ConvergenceResult) {
     let worst: Vec<Option<Nanos>> = result
         .trials
         .iter()
@@ -426,8 +433,8 @@ fn write_convergence(page: &mut Markup, result: &ConvergenceResult) {
     let high = worst.iter().flatten().max().map_or(1, |time| time.as_u64());
     let mut chart = Chart::new(
         "Loss of connectivity of each trial".to_owned(),
-        build_axis("trial", AxisUnit::Number, Scale::from_bounds(0.0, worst.len() as f64 + 0.5)),
-        build_axis("loss of connectivity, worst stream", AxisUnit::Time, Scale::from_zero(high as f64)),
+        build_axis("trial", AxisUnit::Number, AxisScale::from_bounds(0.0, worst.len() as f64 + 0.5)),
+        build_axis("loss of connectivity, worst stream", AxisUnit::Time, AxisScale::from_zero(high as f64)),
     );
     let points = (1..).zip(&worst).filter_map(|(number, time)| {
         let time = (*time)?;

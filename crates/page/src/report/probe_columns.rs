@@ -1,6 +1,6 @@
 //! The columns of the list of probe lines.
 
-use super::elements::{Cell, Heading, Sign, number_column, prose_column, word_column};
+use super::elements::{ColumnHeading, ResultSign, TableCell, counted_heading, prose_column, word_column};
 use super::probes::{ProbeRow, line_name, unanswered_count};
 use super::verdict::sign_of;
 use crate::quantity;
@@ -11,7 +11,7 @@ use packetrig_stats::probe::{ProbeCounts, ProbeTimes};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeValue {
     Text(String),
-    Verdict(Sign, String),
+    Verdict(ResultSign, String),
     Count(u64),
     Time(i64),
     Bound(u64),
@@ -27,20 +27,20 @@ use ProbeValue::{Bound, Count, Rate, Share, Text, Time, Verdict};
 
 /// A column of the list.
 pub(super) struct ProbeColumn {
-    pub(super) heading: Heading,
+    pub(super) heading: ColumnHeading,
     /// `None` for a line without this value.
     pub(super) value: fn(&ProbeRow<'_>) -> Option<ProbeValue>,
     /// True if the column is left out when all of its values are zero.
     pub(super) is_exception: bool,
 }
 
-const fn probe_column(heading: Heading, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
+const fn probe_column(heading: ColumnHeading, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
     ProbeColumn { heading, value, is_exception: false }
 }
 
 /// A count that is rarely above zero.
 const fn rare_column(name: &'static str, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
-    ProbeColumn { heading: number_column(name, "probes"), value, is_exception: true }
+    ProbeColumn { heading: counted_heading(name, "probes"), value, is_exception: true }
 }
 
 /// A count of probes, for a line that sent some.
@@ -68,51 +68,51 @@ pub(super) const PROBE_PAGE_COLUMNS: &[ProbeColumn] = &[
     probe_column(word_column("line"), |row| Some(Text(line_name(row.line)))),
     probe_column(word_column("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
     probe_column(prose_column("outcome"), |row| Some(Text(row.describe_outcome()))),
-    probe_column(number_column("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
-    probe_column(number_column("answered", "probes"), |row| count_value(row, |counts| counts.answered)),
-    probe_column(number_column("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
-    probe_column(number_column("loss", ""), |row| {
+    probe_column(counted_heading("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
+    probe_column(counted_heading("answered", "probes"), |row| count_value(row, |counts| counts.answered)),
+    probe_column(counted_heading("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
+    probe_column(counted_heading("loss", ""), |row| {
         let counts = &row.found?.counts;
         // Refused probes count as lost here, as in the grid, so that the two never differ.
         let share = Share { part: unanswered_count(counts), whole: counts.sent };
         (row.is_answered && counts.sent > 0).then_some(share)
     }),
-    probe_column(number_column("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
-    probe_column(number_column("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
-    probe_column(number_column("delay there p50", ""), |row| {
+    probe_column(counted_heading("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
+    probe_column(counted_heading("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
+    probe_column(counted_heading("delay there p50", ""), |row| {
         time_value(row, |found| found.delay_there, |times| Some(times.p50_ns))
     }),
-    probe_column(number_column("delay there p99", ""), |row| {
+    probe_column(counted_heading("delay there p99", ""), |row| {
         time_value(row, |found| found.delay_there, |times| times.p99_ns)
     }),
-    probe_column(number_column("delay there max", ""), |row| {
+    probe_column(counted_heading("delay there max", ""), |row| {
         time_value(row, |found| found.delay_there, |times| Some(times.max_ns))
     }),
-    probe_column(number_column("delay there bound", ""), |row| bound_value(row, |found| found.delay_there)),
-    probe_column(number_column("delay back p50", ""), |row| {
+    probe_column(counted_heading("delay there bound", ""), |row| bound_value(row, |found| found.delay_there)),
+    probe_column(counted_heading("delay back p50", ""), |row| {
         time_value(row, |found| found.delay_back, |times| Some(times.p50_ns))
     }),
-    probe_column(number_column("delay back p99", ""), |row| {
+    probe_column(counted_heading("delay back p99", ""), |row| {
         time_value(row, |found| found.delay_back, |times| times.p99_ns)
     }),
-    probe_column(number_column("delay back max", ""), |row| {
+    probe_column(counted_heading("delay back max", ""), |row| {
         time_value(row, |found| found.delay_back, |times| Some(times.max_ns))
     }),
-    probe_column(number_column("delay back bound", ""), |row| bound_value(row, |found| found.delay_back)),
+    probe_column(counted_heading("delay back bound", ""), |row| bound_value(row, |found| found.delay_back)),
     probe_column(word_column("clocks related by"), |row| Some(Text(row.found?.clocks?.name().to_owned()))),
-    probe_column(number_column("round trip p50", ""), |row| {
+    probe_column(counted_heading("round trip p50", ""), |row| {
         time_value(row, |found| found.round_trip, |times| Some(times.p50_ns))
     }),
-    probe_column(number_column("round trip p99", ""), |row| {
+    probe_column(counted_heading("round trip p99", ""), |row| {
         time_value(row, |found| found.round_trip, |times| times.p99_ns)
     }),
-    probe_column(number_column("variation there p99", ""), |row| {
+    probe_column(counted_heading("variation there p99", ""), |row| {
         time_value(row, |found| found.variation_there, |times| times.p99_ns)
     }),
-    probe_column(number_column("variation back p99", ""), |row| {
+    probe_column(counted_heading("variation back p99", ""), |row| {
         time_value(row, |found| found.variation_back, |times| times.p99_ns)
     }),
-    probe_column(number_column("capacity", ""), |row| {
+    probe_column(counted_heading("capacity", ""), |row| {
         let rate = row.found?.capacity_rate()?;
         let [best, low, high] = [rate.bits_per_s, rate.low, rate.high].map(bit_rate);
         Some(Rate(rate.bits_per_s, format!("{best} ({low} to {high})")))
@@ -130,7 +130,7 @@ pub(super) const PROBE_PAGE_COLUMNS: &[ProbeColumn] = &[
         let mechanism = &row.found?.mechanism;
         (!mechanism.is_empty()).then(|| Text(mechanism.clone()))
     }),
-    probe_column(number_column("release error p99", ""), |row| {
+    probe_column(counted_heading("release error p99", ""), |row| {
         time_value(row, |found| found.release_error, |times| times.p99_ns)
     }),
     probe_column(word_column("from"), |row| {
@@ -160,20 +160,20 @@ fn format_end_name(port: &str, node: Option<&str>) -> String {
 
 impl ProbeValue {
     /// The cell that shows this value.
-    pub(super) fn to_cell(&self) -> Cell {
+    pub(super) fn to_cell(&self) -> TableCell {
         match self {
-            Text(text) => Cell::text(text.clone()),
-            Verdict(sign, word) => Cell::verdict(*sign, word),
-            Count(count) => Cell::count(*count),
-            Time(ns) => Cell::with_value(ns.to_string(), quantity::format_delay(*ns)),
+            Text(text) => TableCell::text(text.clone()),
+            Verdict(sign, word) => TableCell::verdict(*sign, word),
+            Count(count) => TableCell::count(*count),
+            Time(ns) => TableCell::with_value(ns.to_string(), quantity::format_delay(*ns)),
             Bound(ns) => {
                 let text = quantity::format_time(packetrig_units::Nanos::new(*ns));
-                Cell::number(*ns, format!("± {text}"))
+                TableCell::number(*ns, format!("± {text}"))
             }
             Share { part, whole } => {
-                Cell::with_value(format!("{part}/{whole}"), quantity::format_percent(*part, *whole))
+                TableCell::with_value(format!("{part}/{whole}"), quantity::format_percent(*part, *whole))
             }
-            Rate(bits, text) => Cell::number(*bits, text.clone()),
+            Rate(bits, text) => TableCell::number(*bits, text.clone()),
         }
     }
 }

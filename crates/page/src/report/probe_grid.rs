@@ -2,7 +2,7 @@
 //!
 //! Invariant: every line of the report is in a cell, and a cell without a number contains the reason as a word.
 
-use super::elements::{Sign, write_verdict_sign};
+use super::elements::{ResultSign, write_verdict_sign};
 use super::probes::unanswered_count;
 use super::verdict::sign_of;
 use crate::markup::Markup;
@@ -19,7 +19,7 @@ const NARROW_COLUMNS: usize = 8;
 const PRINTED_COLUMNS: usize = 24;
 
 /// Writes the grid, or the reason for its absence.
-pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
+pub(super) fn write_probe_grid(page: &mut Markup, probes: &ProbesReport) {
     let ends = list_line_ends(probes);
     if ends.len() > MAX_ENDS {
         let text = format!(
@@ -89,7 +89,7 @@ impl<'a> ProbeGrid<'a> {
         );
         page.open_element("table", &[("id", "probes-grid")]);
         page.add_element("caption", &[("class", "visually-hidden")], label);
-        self.write_head(page);
+        self.write_grid_head(page);
         page.open_element("tbody", &[]);
         for from in &self.rows {
             self.write_row(page, from);
@@ -97,7 +97,7 @@ impl<'a> ProbeGrid<'a> {
         page.close_element("tbody").close_element("table").close_element("div").close_element("div");
     }
 
-    fn write_head(&self, page: &mut Markup) {
+    fn write_grid_head(&self, page: &mut Markup) {
         page.open_element("thead", &[]).open_element("tr", &[]).add_element(
             "th",
             &[("scope", "col")],
@@ -115,7 +115,7 @@ impl<'a> ProbeGrid<'a> {
             page.open_element("td", &[("class", "number")]);
             match self.cells.get(&(from, *to)) {
                 Some(lines) => lines.iter().for_each(|line| self.write_line(page, line, lines.len() > 1)),
-                None => write_unplanned(page),
+                None => write_unplanned_mark(page),
             }
             page.close_element("td");
         }
@@ -129,7 +129,7 @@ impl<'a> ProbeGrid<'a> {
         }
         match &line.found {
             // If a node did not report, that does not mean that the path failed.
-            None => write_verdict_sign(page, Sign::Unknown, "missing", false),
+            None => write_verdict_sign(page, ResultSign::Unknown, "missing", false),
             Some(found) => match self.value_of(found) {
                 Ok(value) => {
                     page.add_text(&value);
@@ -144,10 +144,10 @@ impl<'a> ProbeGrid<'a> {
     }
 
     /// The sign of a line without a value. It is never a success, even if its answers pass all criteria.
-    fn sign_of(&self, line: &ProbeLineReport) -> Sign {
-        match sign_of(self.probes.result_of(line)) {
-            Sign::Fail => Sign::Fail,
-            Sign::Pass | Sign::Unknown => Sign::Unknown,
+    fn sign_of(&self, line: &ProbeLineReport) -> ResultSign {
+        match sign_of(self.probes.result_of_line(line)) {
+            ResultSign::Fail => ResultSign::Fail,
+            ResultSign::Pass | ResultSign::Unknown => ResultSign::Unknown,
         }
     }
 
@@ -205,7 +205,7 @@ impl<'a> ProbeGrid<'a> {
 }
 
 /// Marks a pair that the plan does not contain, so that it does not look like a missing measurement.
-fn write_unplanned(page: &mut Markup) {
+fn write_unplanned_mark(page: &mut Markup) {
     page.add_element("span", &[("class", "muted"), ("aria-hidden", "true")], "–");
     page.add_element("span", &[("class", "visually-hidden")], "not in the plan");
 }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 const MAX_RANGES: usize = 32;
 
 /// Writes a picture for each kind of time that the lines have.
-pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
+pub(super) fn write_range_pictures(page: &mut Markup, probes: &ProbesReport) {
     let pictures = [
         RangePicture::from_lines(probes, "One-way delay there", |found| found.delay_there),
         RangePicture::from_lines(probes, "Round trip", |found| found.round_trip),
@@ -24,7 +24,7 @@ pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
     page.add_element("h3", &[("class", "after-figures")], "Ranges of times");
     page.open_element("div", &[("class", "charts")]);
     for picture in pictures {
-        picture.write_picture(page);
+        picture.write_range_picture(page);
     }
     page.close_element("div");
 }
@@ -65,7 +65,7 @@ impl RangePicture {
         Self { title, ranges, total, without_place }
     }
 
-    fn write_picture(&self, page: &mut Markup) {
+    fn write_range_picture(&self, page: &mut Markup) {
         page.open_element("figure", &[]).add_element("h4", &[], self.title);
         if !self.ranges.is_empty() {
             let description = format!("{} of {} lines, from min to max", self.title, self.ranges.len());

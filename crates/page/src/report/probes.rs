@@ -1,6 +1,6 @@
 //! The probes of a run: a grid of all pairs, a list of all lines, and the ranges of their times.
 
-use super::elements::{Cell, Figure, Heading, tabulate_rows, word_column};
+use super::elements::{ColumnHeading, NamedFigure, TableCell, tabulate_rows, word_column};
 use super::probe_columns::{PROBE_PAGE_COLUMNS, ProbeColumn, ProbeValue};
 use super::{probe_grid, probe_ranges};
 use crate::markup::Markup;
@@ -15,9 +15,9 @@ const MAX_ROWS: usize = 400;
 const MAX_WORST_ROWS: usize = 200;
 
 /// Writes the section of the probes.
-pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
+pub(super) fn write_probes_section(page: &mut Markup, probes: &ProbesReport) {
     page.add_element("p", &[("class", "muted")], &describe_request(probes));
-    probe_grid::write_grid(page, probes);
+    probe_grid::write_probe_grid(page, probes);
     page.open_element("div", &[("class", "wide-box")]).add_element(
         "h3",
         &[("class", "after-figures")],
@@ -25,7 +25,7 @@ pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
     );
     write_list(page, probes);
     page.close_element("div");
-    probe_ranges::write_pictures(page, probes);
+    probe_ranges::write_range_pictures(page, probes);
 }
 
 /// Describes in one sentence which probes the plan requests.
@@ -58,7 +58,7 @@ pub(super) const fn unanswered_count(counts: &ProbeCounts) -> u64 {
 }
 
 /// The figures of all lines together.
-pub(super) fn list_probe_figures(probes: &ProbesReport) -> Vec<Figure> {
+pub(super) fn list_probe_figures(probes: &ProbesReport) -> Vec<NamedFigure> {
     let sent = sum_line_counts(probes, |found| found.counts.sent);
     let mut figures = vec![build_lines_figure(probes), build_probes_figure("sent", sent)];
     if !probes.is_answered() {
@@ -83,16 +83,16 @@ fn sum_line_counts(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Opti
     found.map(of).reduce(u64::saturating_add)
 }
 
-fn build_probes_figure(name: &'static str, value: Option<u64>) -> Figure {
+fn build_probes_figure(name: &'static str, value: Option<u64>) -> NamedFigure {
     let text = value.map(|value| quantity::format_count_with_unit(value, "probe"));
-    Figure { name, text, value, addition: String::new() }
+    NamedFigure { name, text, value, addition: String::new() }
 }
 
-fn build_slowest_figure(probes: &ProbesReport) -> Figure {
+fn build_slowest_figure(probes: &ProbesReport) -> NamedFigure {
     let timed = probes.lines.iter().filter_map(|line| Some((line.found.as_ref()?.round_trip?.p99_ns?, line)));
     // Lines with fewer than 100 answers have no p99, and do not take part.
     let slowest = timed.max_by_key(|(p99, _)| *p99);
-    Figure {
+    NamedFigure {
         name: "round trip p99, slowest line",
         text: slowest.map(|(p99, _)| quantity::format_delay(p99)),
         value: None,
@@ -100,9 +100,9 @@ fn build_slowest_figure(probes: &ProbesReport) -> Figure {
     }
 }
 
-fn build_lines_figure(probes: &ProbesReport) -> Figure {
+fn build_lines_figure(probes: &ProbesReport) -> NamedFigure {
     let missing = probes.lines.iter().filter(|line| line.found.is_none()).count();
-    let figure = Figure::new("lines", quantity::format_count(probes.lines.len() as u64));
+    let figure = NamedFigure::new("lines", quantity::format_count(probes.lines.len() as u64));
     if missing > 0 {
         figure.with_addition(format!("{} missing", quantity::format_count(missing as u64)))
     } else {
@@ -125,7 +125,7 @@ impl<'a> ProbeRow<'a> {
         Self {
             line,
             found: line.found.as_ref(),
-            result: probes.result_of(line),
+            result: probes.result_of_line(line),
             is_answered: probes.is_answered(),
         }
     }
@@ -194,15 +194,15 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     }
     let columns: Vec<ListColumn> =
         PROBE_PAGE_COLUMNS.iter().filter_map(|column| ListColumn::from_column(column, &rows)).collect();
-    let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
+    let headings: Vec<ColumnHeading> = columns.iter().map(|column| column.heading).collect();
     let cells = (0..rows.len()).map(|row| columns.iter().map(|column| column.column_cell_at(row)).collect());
-    let cells: Vec<Vec<Cell>> = cells.collect();
+    let cells: Vec<Vec<TableCell>> = cells.collect();
     tabulate_rows(page, &label, Some("probes-table"), &headings, &cells);
 }
 
 /// A column with its values, if any of them is of interest.
 struct ListColumn {
-    heading: Heading,
+    heading: ColumnHeading,
     values: Vec<Option<ProbeValue>>,
 }
 
@@ -225,8 +225,8 @@ impl ListColumn {
         Some(Self { heading, values })
     }
 
-    fn column_cell_at(&self, row: usize) -> Cell {
-        Cell::from_optional(self.values[row].as_ref().map(ProbeValue::to_cell))
+    fn column_cell_at(&self, row: usize) -> TableCell {
+        TableCell::from_optional(self.values[row].as_ref().map(ProbeValue::to_cell))
     }
 }
 

@@ -36,7 +36,7 @@ pub fn render_run(run: RunPage<'_>) -> String {
     let mut parts = PageParts::default();
     parts.add_section("verdict", "Verdict", "Verdict", |page| verdict_part::write_verdict(page, report));
     if let Some(probes) = &report.probes {
-        parts.add_section("probes", "Probes", "Probes", |page| probes::write_probes(page, probes));
+        parts.add_section("probes", "Probes", "Probes", |page| probes::write_probes_section(page, probes));
     }
     // The ledger stands before the streams: a loss of the rig itself can explain losses of streams,
     // but not the reverse.
@@ -113,7 +113,7 @@ fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
     let has_probes = run.report.probes.is_some();
     // A link to a file that does not exist would look like a result that was lost.
     let files = RUN_FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
-    setup::write_files(page, files);
+    setup::write_file_list(page, files);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Facts for judging and repeating a run: ports, nodes and clocks, calibration, times, files, the plan.
 
 use super::elements::{
-    Cell, number_column, prose_column, tabulate_rows, word_column, write_fact, write_wall_time,
+    TableCell, counted_heading, prose_column, tabulate_rows, word_column, write_fact, write_wall_time,
 };
 use crate::markup::Markup;
 use crate::quantity;
@@ -87,12 +87,12 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
         word_column("link speed"),
         prose_column("back end, and why"),
         word_column("stamps: send, arrival"),
-        number_column("arrival stamp error", ""),
-        number_column("sent", "frames"),
-        number_column("seen", "frames"),
+        counted_heading("arrival stamp error", ""),
+        counted_heading("sent", "frames"),
+        counted_heading("seen", "frames"),
         prose_column("events"),
     ];
-    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(build_port_row).collect();
+    let rows: Vec<Vec<TableCell>> = ports.iter().take(MAX_ROWS).map(build_port_row).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
     write_hidden_row_count(page, ports.len(), "ports.csv");
 }
@@ -107,20 +107,20 @@ pub(super) fn write_port_infos(page: &mut Markup, ports: &[PortInfo]) {
         word_column("back end, and why"),
         word_column("stamps: send, arrival"),
     ];
-    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(build_port_info_cells).collect();
+    let rows: Vec<Vec<TableCell>> = ports.iter().take(MAX_ROWS).map(build_port_info_cells).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
 }
 
-fn build_port_info_cells(info: &PortInfo) -> Vec<Cell> {
+fn build_port_info_cells(info: &PortInfo) -> Vec<TableCell> {
     let speed = info.speed.map(|speed| quantity::format_scaled(speed.bits_per_second() as f64, "bit/s"));
     vec![
-        Cell::text(info.name.clone()),
-        Cell::text(info.location.clone()),
-        Cell::text(info.driver.clone()),
+        TableCell::text(info.name.clone()),
+        TableCell::text(info.location.clone()),
+        TableCell::text(info.driver.clone()),
         // Some drivers report no link speed, for example drivers of virtual interfaces.
-        Cell::text(speed.unwrap_or_else(|| "not known".to_owned())),
-        Cell::text(format!("{}: {}", info.back_end.name(), info.why)),
-        Cell::text(format!("{}, {}", stamp_kind_name(info.tx_stamp), stamp_kind_name(info.rx_stamp))),
+        TableCell::text(speed.unwrap_or_else(|| "not known".to_owned())),
+        TableCell::text(format!("{}: {}", info.back_end.name(), info.why)),
+        TableCell::text(format!("{}, {}", stamp_kind_name(info.tx_stamp), stamp_kind_name(info.rx_stamp))),
     ]
 }
 
@@ -135,7 +135,7 @@ fn write_hidden_row_count(page: &mut Markup, count: usize, file: &str) {
     }
 }
 
-fn build_port_row(port: &PortReport) -> Vec<Cell> {
+fn build_port_row(port: &PortReport) -> Vec<TableCell> {
     let events: Vec<String> = port
         .events
         .iter()
@@ -146,12 +146,15 @@ fn build_port_row(port: &PortReport) -> Vec<Cell> {
         .collect();
     let mut cells = build_port_info_cells(&port.info);
     // Ports of several nodes can have one name, so the node is added.
-    cells[0] = Cell::text(port.full_name());
+    cells[0] = TableCell::text(port.full_name());
     cells.extend([
-        Cell::number(port.clock_bound.as_u64(), format!("± {}", quantity::format_time(port.clock_bound))),
-        Cell::count(port.tx.handed_over),
-        Cell::count(port.rx.seen),
-        Cell::text(if events.is_empty() { "none".to_owned() } else { events.join("; ") }),
+        TableCell::number(
+            port.clock_bound.as_u64(),
+            format!("± {}", quantity::format_time(port.clock_bound)),
+        ),
+        TableCell::count(port.tx.handed_over),
+        TableCell::count(port.rx.seen),
+        TableCell::text(if events.is_empty() { "none".to_owned() } else { events.join("; ") }),
     ]);
     cells
 }
@@ -166,27 +169,27 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
     let headings = [
         word_column("back end"),
         word_column("driver"),
-        number_column("frame size", "B"),
-        number_column("highest rate without own loss", "frames/s"),
-        number_column("latency of the rig itself", ""),
-        number_column("send error p99", ""),
-        number_column("one clock reading", ""),
+        counted_heading("frame size", "B"),
+        counted_heading("highest rate without own loss", "frames/s"),
+        counted_heading("latency of the rig itself", ""),
+        counted_heading("send error p99", ""),
+        counted_heading("one clock reading", ""),
         word_column("kernel"),
         word_column("measured"),
     ];
-    let rows: Vec<Vec<Cell>> = limits
+    let rows: Vec<Vec<TableCell>> = limits
         .iter()
         .map(|limit| {
             vec![
-                Cell::text(limit.back_end.name()),
-                Cell::text(limit.driver.clone()),
-                Cell::count(limit.size.into()),
-                Cell::count(limit.frames_per_second),
-                Cell::from_optional(limit.latency_floor.map(Cell::time)),
-                Cell::from_optional(limit.send_error_p99.map(Cell::time)),
-                Cell::time(limit.clock_reading),
-                Cell::text(limit.kernel.clone()),
-                Cell::text(quantity::format_utc(limit.measured_wall_ns)),
+                TableCell::text(limit.back_end.name()),
+                TableCell::text(limit.driver.clone()),
+                TableCell::count(limit.size.into()),
+                TableCell::count(limit.frames_per_second),
+                TableCell::from_optional(limit.latency_floor.map(TableCell::time)),
+                TableCell::from_optional(limit.send_error_p99.map(TableCell::time)),
+                TableCell::time(limit.clock_reading),
+                TableCell::text(limit.kernel.clone()),
+                TableCell::text(quantity::format_utc(limit.measured_wall_ns)),
             ]
         })
         .collect();
@@ -206,23 +209,23 @@ fn write_machines(page: &mut Markup, report: &RunReport) {
         word_column("kernel"),
         word_column("architecture"),
         word_column("processor"),
-        number_column("processors", ""),
+        counted_heading("processors", ""),
     ];
-    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(build_machine_row).collect();
+    let rows: Vec<Vec<TableCell>> = report.nodes.iter().take(MAX_ROWS).map(build_machine_row).collect();
     tabulate_rows(page, "Machines of the nodes", None, &headings, &rows);
     write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
 }
 
 /// A row for each node, even for one that did not report its machine.
-fn build_machine_row(node: &NodeReport) -> Vec<Cell> {
+fn build_machine_row(node: &NodeReport) -> Vec<TableCell> {
     let machine = node.machine.as_ref();
     vec![
-        Cell::text(node.node.clone()),
-        Cell::from_optional(machine.map(|machine| Cell::text(machine.kernel.clone()))),
-        Cell::from_optional(machine.map(|machine| Cell::text(machine.architecture.clone()))),
-        Cell::from_optional(machine.and_then(|machine| machine.processor.clone()).map(Cell::text)),
-        Cell::from_optional(
-            machine.and_then(|machine| machine.processors).map(|count| Cell::count(count.into())),
+        TableCell::text(node.node.clone()),
+        TableCell::from_optional(machine.map(|machine| TableCell::text(machine.kernel.clone()))),
+        TableCell::from_optional(machine.map(|machine| TableCell::text(machine.architecture.clone()))),
+        TableCell::from_optional(machine.and_then(|machine| machine.processor.clone()).map(TableCell::text)),
+        TableCell::from_optional(
+            machine.and_then(|machine| machine.processors).map(|count| TableCell::count(count.into())),
         ),
     ]
 }
@@ -244,12 +247,12 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
         word_column("node"),
         word_column("reported"),
         word_column("clock compared by"),
-        number_column("clock ahead of the controller", ""),
-        number_column("error of that", ""),
-        number_column("first frame late by", ""),
-        number_column("error of that", ""),
+        counted_heading("clock ahead of the controller", ""),
+        counted_heading("error of that", ""),
+        counted_heading("first frame late by", ""),
+        counted_heading("error of that", ""),
     ];
-    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(build_node_row).collect();
+    let rows: Vec<Vec<TableCell>> = report.nodes.iter().take(MAX_ROWS).map(build_node_row).collect();
     tabulate_rows(page, "Nodes and their clocks", None, &headings, &rows);
     write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
     if let Some(skew) = &report.skew {
@@ -257,25 +260,25 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
     }
 }
 
-fn build_node_row(node: &NodeReport) -> Vec<Cell> {
+fn build_node_row(node: &NodeReport) -> Vec<TableCell> {
     let start = node.start;
     vec![
-        Cell::text(node.node.clone()),
-        Cell::text(if node.reported { "yes" } else { "no" }),
-        Cell::from_optional(node.clock.map(|clock| Cell::text(clock.source.name()))),
-        Cell::from_optional(node.clock.and_then(|clock| clock.offset_ns).map(build_signed_cell)),
-        Cell::from_optional(node.clock.and_then(|clock| clock.bound).map(format_bound_cell)),
-        Cell::from_optional(start.and_then(|start| start.skew_ns).map(build_signed_cell)),
-        Cell::from_optional(start.and_then(|start| start.bound).map(format_bound_cell)),
+        TableCell::text(node.node.clone()),
+        TableCell::text(if node.reported { "yes" } else { "no" }),
+        TableCell::from_optional(node.clock.map(|clock| TableCell::text(clock.source.name()))),
+        TableCell::from_optional(node.clock.and_then(|clock| clock.offset_ns).map(build_signed_cell)),
+        TableCell::from_optional(node.clock.and_then(|clock| clock.bound).map(format_bound_cell)),
+        TableCell::from_optional(start.and_then(|start| start.skew_ns).map(build_signed_cell)),
+        TableCell::from_optional(start.and_then(|start| start.bound).map(format_bound_cell)),
     ]
 }
 
-fn build_signed_cell(ns: i64) -> Cell {
-    Cell::with_value(ns.to_string(), quantity::format_signed_time(ns))
+fn build_signed_cell(ns: i64) -> TableCell {
+    TableCell::with_value(ns.to_string(), quantity::format_signed_time(ns))
 }
 
-fn format_bound_cell(time: Nanos) -> Cell {
-    Cell::number(time.as_u64(), format!("± {}", quantity::format_time(time)))
+fn format_bound_cell(time: Nanos) -> TableCell {
+    TableCell::number(time.as_u64(), format!("± {}", quantity::format_time(time)))
 }
 
 fn describe_skew(skew: &SkewReport) -> String {
@@ -297,12 +300,16 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
     }
     page.add_element("h3", &[], "Captures");
     let headings =
-        [word_column("file"), number_column("written", "frames"), number_column("dropped", "frames")];
-    let rows: Vec<Vec<Cell>> = report
+        [word_column("file"), counted_heading("written", "frames"), counted_heading("dropped", "frames")];
+    let rows: Vec<Vec<TableCell>> = report
         .captures
         .iter()
         .map(|capture| {
-            vec![Cell::text(capture.file.clone()), Cell::count(capture.written), Cell::count(capture.dropped)]
+            vec![
+                TableCell::text(capture.file.clone()),
+                TableCell::count(capture.written),
+                TableCell::count(capture.dropped),
+            ]
         })
         .collect();
     tabulate_rows(page, "Captures", None, &headings, &rows);
@@ -310,7 +317,10 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
 
 /// Writes the list of files beside the page.
 // Links are relative, so a directory of results can be moved or copied as a whole.
-pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
+pub(super) fn write_file_list<'a>(
+    page: &mut Markup,
+    files: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
+) {
     page.open_element("ul", &[("class", "files")]);
     for (name, about) in files {
         page.open_element("li", &[])

@@ -33,7 +33,7 @@ impl PageParts {
 /// Renders a complete page. `head` comes above the list of contents.
 pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
     let mut page = Markup::new();
-    page.add_own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.add_unescaped_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     // A `meta` element, because a file from the disk has no HTTP headers. It comes first: the policy holds only
     // for what follows it.
     page.empty_element(
@@ -46,10 +46,10 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
     page.add_element("title", &[], title);
     // The hashes of the policy cover exactly the text between the tags.
     page.open_element("style", &[])
-        .add_own_text(crate::PAGE_STYLES)
-        .add_own_text(REPORT_STYLE)
+        .add_unescaped_text(crate::PAGE_STYLES)
+        .add_unescaped_text(REPORT_STYLE)
         .close_element("style");
-    page.add_own_text(
+    page.add_unescaped_text(
         // The link is for keyboards: it passes over the list of contents.
         "\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n",
     );
@@ -69,7 +69,9 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
     )
     .close_element("p");
     page.close_element("footer");
-    page.add_own_text("\n<script>").add_own_text(REPORT_SCRIPT).add_own_text("</script>\n</body>\n</html>\n");
+    page.add_unescaped_text("\n<script>")
+        .add_unescaped_text(REPORT_SCRIPT)
+        .add_unescaped_text("</script>\n</body>\n</html>\n");
     page.into_string()
 }
 

@@ -1,10 +1,14 @@
 //! The details of one stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
 
-use super::elements::{Cell, Figure, number_column, tabulate_rows, word_column, write_figure_list};
+use super::elements::{
+    NamedFigure, TableCell, counted_heading, tabulate_rows, word_column, write_figure_list,
+};
 use super::figures::{LegendEntry, write_absent_figure, write_figure};
-use crate::draw::chart::{Axis, AxisUnit, Bar, Chart, ChartLine, MAX_COLUMNS, MarkedSpan, NamedValue};
-use crate::draw::columns::Columns;
-use crate::draw::scale::Scale;
+use crate::draw::chart::{
+    AxisUnit, Chart, ChartAxis, ChartLine, HistogramBar, MAX_COLUMNS, MarkedSpan, NamedValue,
+};
+use crate::draw::columns::SampleColumns;
+use crate::draw::scale::AxisScale;
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_report::{LatencyReport, OutageReport, RunReport, StreamReport};
@@ -19,26 +23,31 @@ pub(super) fn columns_per_series(streams: usize) -> usize {
     (3_000 / streams.max(1)).clamp(45, MAX_COLUMNS)
 }
 
-pub(super) fn write_stream(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
+pub(super) fn write_stream_section(
+    page: &mut Markup,
+    stream: &StreamReport,
+    report: &RunReport,
+    most: usize,
+) {
     write_figure_list(page, &list_stream_figures(stream));
     page.open_element("div", &[("class", "charts")]);
     let time = StreamTime::from_stream(stream, most);
-    write_rate(page, stream, &time);
-    write_loss(page, stream, &time);
+    write_rate_chart(page, stream, &time);
+    write_loss_chart(page, stream, &time);
     write_latency(page, stream, &time, report);
-    write_histogram(page, stream);
+    write_latency_histogram(page, stream);
     page.close_element("div");
     write_outages(page, stream);
     write_ports(page, stream);
 }
 
-fn list_stream_figures(stream: &StreamReport) -> Vec<Figure> {
+fn list_stream_figures(stream: &StreamReport) -> Vec<NamedFigure> {
     let sent = stream.sent.as_ref();
     let received = stream.received.as_ref();
     let mut all = vec![
-        Figure::frame_count("sent", sent.map(|sent| sent.frames)),
-        Figure::frame_count("received", received.map(|received| received.frames)),
-        Figure::frame_count("lost", stream.loss.map(|loss| loss.lost)).with_addition(
+        NamedFigure::frame_count("sent", sent.map(|sent| sent.frames)),
+        NamedFigure::frame_count("received", received.map(|received| received.frames)),
+        NamedFigure::frame_count("lost", stream.loss.map(|loss| loss.lost)).with_addition(
             stream.loss.map_or_else(String::new, |loss| quantity::format_percent(loss.lost, loss.expected)),
         ),
         build_optional_figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
@@ -57,10 +66,10 @@ fn list_stream_figures(stream: &StreamReport) -> Vec<Figure> {
     ];
     if let Some(latency) = stream.latency {
         let p99 = latency.error.p99().map_or_else(|| "error not known".to_owned(), describe_latency_error);
-        all.push(Figure::new("latency min", quantity::format_time(latency.min)));
-        all.push(Figure::new("latency mean", quantity::format_time(latency.mean)));
-        all.push(Figure::new("latency p99", quantity::format_time(latency.p99)).with_addition(p99));
-        all.push(Figure::new("latency max", quantity::format_time(latency.max)));
+        all.push(NamedFigure::new("latency min", quantity::format_time(latency.min)));
+        all.push(NamedFigure::new("latency mean", quantity::format_time(latency.mean)));
+        all.push(NamedFigure::new("latency p99", quantity::format_time(latency.p99)).with_addition(p99));
+        all.push(NamedFigure::new("latency max", quantity::format_time(latency.max)));
     }
     all
 }
@@ -70,8 +79,8 @@ fn describe_latency_error(error: Nanos) -> String {
     format!("up to {} too long", quantity::format_time(error))
 }
 
-const fn build_optional_figure(name: &'static str, text: Option<String>) -> Figure {
-    Figure { name, text, value: None, addition: String::new() }
+const fn build_optional_figure(name: &'static str, text: Option<String>) -> NamedFigure {
+    NamedFigure { name, text, value: None, addition: String::new() }
 }
 
 const TRUNCATED_SERIES_NOTE: &str =
@@ -106,19 +115,19 @@ impl StreamTime {
         }
     }
 
-    fn time_axis(&self) -> Axis {
-        Axis {
+    fn time_axis(&self) -> ChartAxis {
+        ChartAxis {
             name: "seconds since the start".to_owned(),
             unit: AxisUnit::Seconds,
-            scale: Scale::from_bounds(0.0, self.seconds as f64),
+            scale: AxisScale::from_bounds(0.0, self.seconds as f64),
         }
     }
 
     /// Columns with the same seconds for all series of the stream: frames may arrive after the last one was sent.
-    fn to_columns(&self, samples: &[Option<u64>]) -> Columns {
+    fn to_columns(&self, samples: &[Option<u64>]) -> SampleColumns {
         let mut whole = samples.to_vec();
         whole.resize(self.seconds.max(samples.len()), None);
-        Columns::from_samples(&whole, self.most)
+        SampleColumns::from_samples(&whole, self.most)
     }
 
     fn mark_partial_second(&self, chart: &mut Chart) {
@@ -141,12 +150,12 @@ fn frames_per_second(series: &RateSeries) -> Vec<Option<u64>> {
     series.seconds.iter().map(|(frames, _)| Some(*frames)).collect()
 }
 
-fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
+fn write_rate_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let sent = stream.sent.as_ref().map(|sent| time.to_columns(&frames_per_second(&sent.series)));
     let received =
         stream.received.as_ref().map(|received| time.to_columns(&frames_per_second(&received.series)));
     let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
-    let most = [&sent, &received].into_iter().flatten().filter_map(Columns::high).max().unwrap_or(0);
+    let most = [&sent, &received].into_iter().flatten().filter_map(SampleColumns::high).max().unwrap_or(0);
     if sent.is_none() && received.is_none() {
         return write_absent_figure(
             page,
@@ -154,10 +163,10 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
             "neither the sender nor a receiver reported counts for each second.",
         );
     }
-    let y = Axis {
+    let y = ChartAxis {
         name: "rate, frames/s".to_owned(),
         unit: AxisUnit::FramesPerSecond,
-        scale: Scale::from_zero((most as f64).max(asked.unwrap_or(0.0)).max(4.0)),
+        scale: AxisScale::from_zero((most as f64).max(asked.unwrap_or(0.0)).max(4.0)),
     };
     let description = format!("Rate of stream {} over time, in frames per second", stream.name);
     let mut chart = Chart::new(description, time.time_axis(), y);
@@ -187,7 +196,7 @@ fn list_quality_counts(
     stream.received.iter().flat_map(|received| &received.quality.seconds).map(of).collect()
 }
 
-fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
+fn write_loss_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let Some(loss) = stream.loss else {
         return write_absent_figure(page, "Loss over time", explain_absent_loss(stream));
     };
@@ -203,10 +212,10 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     lost.resize(time.seconds.max(lost.len()), Some(0));
     let columns = time.to_columns(&lost);
     let most = columns.high().unwrap_or(0);
-    let y = Axis {
+    let y = ChartAxis {
         name: "frames lost in a second".to_owned(),
         unit: AxisUnit::Frames,
-        scale: Scale::from_zero((most as f64).max(4.0)),
+        scale: AxisScale::from_zero((most as f64).max(4.0)),
     };
     let description = format!("Frames of stream {} lost in each second", stream.name);
     let mut chart = Chart::new(description, time.time_axis(), y);
@@ -288,10 +297,13 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let high = lines.iter().filter_map(|(_, _, columns)| columns.high()).max().unwrap_or(1);
     // On a linear scale, a single stall would press everything else onto the axis.
     let is_log = high > low.saturating_mul(20);
-    let scale =
-        if is_log { Scale::log_from_decades(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
+    let scale = if is_log {
+        AxisScale::log_from_decades(low as f64, high as f64)
+    } else {
+        AxisScale::from_zero(high as f64)
+    };
     let name = if is_log { "latency, log scale" } else { "latency" };
-    let y = Axis { name: name.to_owned(), unit: AxisUnit::Time, scale };
+    let y = ChartAxis { name: name.to_owned(), unit: AxisUnit::Time, scale };
     let description = format!("One-way latency of stream {} over time", stream.name);
     let mut chart = Chart::new(description, time.time_axis(), y);
     let mut legend = Vec::new();
@@ -362,7 +374,7 @@ fn explain_absent_latency(stream: &StreamReport, report: &RunReport) -> String {
     }
 }
 
-fn write_histogram(page: &mut Markup, stream: &StreamReport) {
+fn write_latency_histogram(page: &mut Markup, stream: &StreamReport) {
     let Some(latency) = stream.latency else { return };
     if stream.latency_histogram.is_empty() {
         return write_absent_figure(
@@ -375,20 +387,24 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
     let most = buckets.iter().map(|bucket| bucket.frames).max().unwrap_or(1);
     let last = buckets.last().map_or(1, |bucket| bucket.below.as_u64());
     let first = buckets.first().map_or(1, |bucket| bucket.from.as_u64());
-    let x = Axis {
+    let x = ChartAxis {
         name: "latency, log scale".to_owned(),
         unit: AxisUnit::Time,
-        scale: Scale::log_from_bounds(first as f64 * 0.9, last as f64 * 1.1),
+        scale: AxisScale::log_from_bounds(first as f64 * 0.9, last as f64 * 1.1),
     };
-    let y = Axis {
+    let y = ChartAxis {
         name: "frames, log scale".to_owned(),
         unit: AxisUnit::Frames,
-        scale: Scale::log_from_decades(1.0, most as f64 * 1.2),
+        scale: AxisScale::log_from_decades(1.0, most as f64 * 1.2),
     };
     let mut chart = Chart::new(describe_distribution(stream, &latency), x, y);
     chart.bars = buckets
         .iter()
-        .map(|bucket| Bar { from: bucket.from.as_u64(), below: bucket.below.as_u64(), frames: bucket.frames })
+        .map(|bucket| HistogramBar {
+            from: bucket.from.as_u64(),
+            below: bucket.below.as_u64(),
+            frames: bucket.frames,
+        })
         .collect();
     chart.values = latency_percentiles(&latency)
         .into_iter()
@@ -434,24 +450,24 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
     longest.sort_by_key(|row| (row.begin, row.first));
     let headings = [
         word_column("at port"),
-        number_column("last arrival before", ""),
-        number_column("first arrival after", ""),
-        number_column("lost", "frames"),
-        number_column("in doubt", "frames"),
+        counted_heading("last arrival before", ""),
+        counted_heading("first arrival after", ""),
+        counted_heading("lost", "frames"),
+        counted_heading("in doubt", "frames"),
         word_column("numbers"),
     ];
-    let rows: Vec<Vec<Cell>> = longest
+    let rows: Vec<Vec<TableCell>> = longest
         .iter()
         .map(|row| {
             let numbers =
                 format!("{} to {}", quantity::format_count(row.first), quantity::format_count(row.last));
             vec![
-                Cell::text(row.port.clone()),
-                Cell::from_optional(row.begin.map(Cell::time)),
-                Cell::from_optional(row.end.map(Cell::time)),
-                Cell::count(row.frames),
-                Cell::count(row.in_doubt),
-                Cell::text(numbers),
+                TableCell::text(row.port.clone()),
+                TableCell::from_optional(row.begin.map(TableCell::time)),
+                TableCell::from_optional(row.end.map(TableCell::time)),
+                TableCell::count(row.frames),
+                TableCell::count(row.in_doubt),
+                TableCell::text(numbers),
             ]
         })
         .collect();
@@ -478,24 +494,24 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
     );
     let headings = [
         word_column("port"),
-        number_column("received", "frames"),
-        number_column("lost", "frames"),
-        number_column("latency p50", ""),
-        number_column("latency p99", ""),
-        number_column("latency max", ""),
+        counted_heading("received", "frames"),
+        counted_heading("lost", "frames"),
+        counted_heading("latency p50", ""),
+        counted_heading("latency p99", ""),
+        counted_heading("latency max", ""),
     ];
-    let rows: Vec<Vec<Cell>> = stream
+    let rows: Vec<Vec<TableCell>> = stream
         .per_port
         .iter()
         .map(|share| {
             let latency = share.latency.as_ref();
             vec![
-                Cell::text(share.port.clone()),
-                Cell::count(share.received.frames),
-                Cell::from_optional(share.loss.map(|loss| Cell::count(loss.lost))),
-                Cell::from_optional(latency.map(|times| Cell::time(times.p50))),
-                Cell::from_optional(latency.map(|times| Cell::time(times.p99))),
-                Cell::from_optional(latency.map(|times| Cell::time(times.max))),
+                TableCell::text(share.port.clone()),
+                TableCell::count(share.received.frames),
+                TableCell::from_optional(share.loss.map(|loss| TableCell::count(loss.lost))),
+                TableCell::from_optional(latency.map(|times| TableCell::time(times.p50))),
+                TableCell::from_optional(latency.map(|times| TableCell::time(times.p99))),
+                TableCell::from_optional(latency.map(|times| TableCell::time(times.max))),
             ]
         })
         .collect();

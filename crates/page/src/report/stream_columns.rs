@@ -1,6 +1,6 @@
 //! The columns of the table of streams: the columns of the report's list that have a place on the page.
 
-use super::elements::{Cell, Heading, number_column, word_column};
+use super::elements::{ColumnHeading, TableCell, counted_heading, word_column};
 use crate::quantity;
 use packetrig_report::StreamReport;
 use packetrig_report::columns::{CellValue, ColumnKind, ReportColumn, ReportTable, StreamTable};
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// A column of the table.
 #[derive(Clone, Copy)]
 pub(super) struct StreamColumn {
-    pub(super) heading: Heading,
+    pub(super) heading: ColumnHeading,
     column: &'static ReportColumn<StreamTable>,
 }
 
@@ -19,9 +19,9 @@ pub(super) fn stream_columns() -> Vec<StreamColumn> {
     let columns = StreamTable::page_columns().into_iter().map(|(place, column)| {
         let heading = match column.kind {
             ColumnKind::Text | ColumnKind::YesNo => word_column(place.heading),
-            ColumnKind::Frames => number_column(place.heading, "frames"),
+            ColumnKind::Frames => counted_heading(place.heading, "frames"),
             // Other values show their own units.
-            _ => number_column(place.heading, ""),
+            _ => counted_heading(place.heading, ""),
         };
         StreamColumn { heading, column }
     });
@@ -42,31 +42,32 @@ impl StreamColumn {
     }
 
     /// The cell of this stream.
-    pub(super) fn cell_of(&self, stream: &StreamReport) -> Cell {
-        Cell::from_optional(self.column.value_in(&stream).map(|value| self.show_value(&value)))
+    pub(super) fn stream_cell(&self, stream: &StreamReport) -> TableCell {
+        TableCell::from_optional(self.column.value_in(&stream).map(|value| self.show_value(&value)))
     }
 
-    fn show_value(&self, value: &CellValue) -> Cell {
+    fn show_value(&self, value: &CellValue) -> TableCell {
         match (value, self.column.kind) {
             (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => {
-                Cell::number(*milli, quantity::frame_rate(*milli))
+                TableCell::number(*milli, quantity::frame_rate(*milli))
             }
             (CellValue::Count(bits), ColumnKind::BitsPerSecond) => {
-                Cell::number(*bits, quantity::format_scaled(*bits as f64, "bit/s"))
+                TableCell::number(*bits, quantity::format_scaled(*bits as f64, "bit/s"))
             }
             (CellValue::Count(ns), ColumnKind::Nanoseconds) => {
-                Cell::number(*ns, quantity::format_time(Nanos::new(*ns)))
+                TableCell::number(*ns, quantity::format_time(Nanos::new(*ns)))
             }
-            (CellValue::Count(count), _) => Cell::count(*count),
-            (CellValue::Share { part, whole, .. }, _) => {
-                Cell::with_value(format_share_value(*part, *whole), quantity::format_percent(*part, *whole))
-            }
-            (value, _) => Cell::text(format_cell_value(value)),
+            (CellValue::Count(count), _) => TableCell::count(*count),
+            (CellValue::Share { part, whole, .. }, _) => TableCell::with_value(
+                format_share_value(*part, *whole),
+                quantity::format_percent(*part, *whole),
+            ),
+            (value, _) => TableCell::text(format_cell_value(value)),
         }
     }
 
     /// The value for the page's script; `None` if it was not measured. Numbers that it cannot hold exactly are texts.
-    pub(super) fn datum_of(&self, stream: &StreamReport) -> Option<StreamDatum> {
+    pub(super) fn stream_datum(&self, stream: &StreamReport) -> Option<StreamDatum> {
         Some(match self.column.value_in(&stream)? {
             CellValue::Count(value) => StreamDatum::from_number(value),
             // A quotient would be rounded, and shares of a few frames in 10^9 would become equal

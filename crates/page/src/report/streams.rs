@@ -3,7 +3,7 @@
 //! The table is HTML for up to [`MAX_ROWS`] streams. With more streams, the HTML contains the worst ones, and the
 //! page's script shows all of them from data, a few rows at a time.
 
-use super::elements::{Cell, Heading, tabulate_rows, write_table_head};
+use super::elements::{ColumnHeading, TableCell, tabulate_rows, write_table_head};
 use super::stream_charts;
 use super::stream_columns::{StreamColumn, StreamDatum, stream_columns};
 use crate::markup::Markup;
@@ -41,9 +41,9 @@ pub(super) fn sort_worst_first(report: &RunReport) -> Vec<&StreamReport> {
 /// Writes the table of streams.
 pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     let columns = stream_columns();
-    let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
-    let row = |stream: &&StreamReport| -> Vec<Cell> {
-        columns.iter().map(|column| column.cell_of(stream)).collect()
+    let headings: Vec<ColumnHeading> = columns.iter().map(|column| column.heading).collect();
+    let row = |stream: &&StreamReport| -> Vec<TableCell> {
+        columns.iter().map(|column| column.stream_cell(stream)).collect()
     };
     let count = report.streams.len();
     page.open_element("p", &[("class", "muted")])
@@ -53,7 +53,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         .add_text(".")
         .close_element("p");
     if count <= MAX_ROWS {
-        let rows: Vec<Vec<Cell>> = report.streams.iter().map(|stream| row(&stream)).collect();
+        let rows: Vec<Vec<TableCell>> = report.streams.iter().map(|stream| row(&stream)).collect();
         return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
     let worst = sort_worst_first(report);
@@ -66,14 +66,19 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         &[("class", "notice")],
         &format!("{label}: those that lost the largest share, then the slowest."),
     );
-    let rows: Vec<Vec<Cell>> = worst.iter().take(MAX_WORST_ROWS).map(row).collect();
+    let rows: Vec<Vec<TableCell>> = worst.iter().take(MAX_WORST_ROWS).map(row).collect();
     tabulate_rows(page, &label, None, &headings, &rows);
     page.close_element("div");
     write_all_rows(page, report, &columns, &headings);
 }
 
 /// Writes all streams as data for the page's script, with the empty table that it fills.
-fn write_all_rows(page: &mut Markup, report: &RunReport, columns: &[StreamColumn], headings: &[Heading]) {
+fn write_all_rows(
+    page: &mut Markup,
+    report: &RunReport,
+    columns: &[StreamColumn],
+    headings: &[ColumnHeading],
+) {
     #[derive(Serialize)]
     struct StreamRows<'a> {
         forms: Vec<&'a str>,
@@ -96,8 +101,9 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, columns: &[StreamColumn
     write_table_head(page, headings);
     page.add_element("tbody", &[], "").close_element("table").close_element("div").close_element("div");
     // One JSON array for each column is shorter than one object for each stream.
-    let values =
-        columns.iter().map(|column| report.streams.iter().map(|stream| column.datum_of(stream)).collect());
+    let values = columns
+        .iter()
+        .map(|column| report.streams.iter().map(|stream| column.stream_datum(stream)).collect());
     let forms = columns.iter().map(StreamColumn::form).collect();
     page.add_json_data("streams-data", &StreamRows { forms, columns: values.collect() });
 }
@@ -130,7 +136,7 @@ pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
         page.open_element("details", &attributes).open_element("summary", &[]);
         page.add_element("h3", &[], &stream.name).add_text(" ");
         page.add_element("span", &[("class", "muted")], &summarise_stream(stream)).close_element("summary");
-        stream_charts::write_stream(page, stream, report, most_columns);
+        stream_charts::write_stream_section(page, stream, report, most_columns);
         page.close_element("details");
     }
 }

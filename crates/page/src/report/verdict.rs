@@ -1,8 +1,8 @@
 //! The verdict of a run with its reasons, and each criterion with the measured values.
 
 use super::elements::{
-    Cell, Figure, Sign, describe_rest_in_json, number_column, prose_column, tabulate_rows, word_column,
-    write_figure_list, write_verdict_sign,
+    NamedFigure, ResultSign, TableCell, counted_heading, describe_rest_in_json, prose_column, tabulate_rows,
+    word_column, write_figure_list, write_verdict_sign,
 };
 use super::probes;
 use crate::markup::Markup;
@@ -13,19 +13,19 @@ use packetrig_report::{CriterionLine, CriterionResult, RunReport, RunVerdict, Su
 /// Maximum number of reasons that are shown unfolded.
 const MAX_UNFOLDED_REASONS: usize = 12;
 
-pub(super) const fn choose_verdict_sign(verdict: &RunVerdict) -> Sign {
+pub(super) const fn choose_verdict_sign(verdict: &RunVerdict) -> ResultSign {
     match verdict {
-        RunVerdict::Pass => Sign::Pass,
-        RunVerdict::Fail(_) => Sign::Fail,
-        RunVerdict::Inconclusive(_) => Sign::Unknown,
+        RunVerdict::Pass => ResultSign::Pass,
+        RunVerdict::Fail(_) => ResultSign::Fail,
+        RunVerdict::Inconclusive(_) => ResultSign::Unknown,
     }
 }
 
-pub(super) const fn sign_of(result: CriterionResult) -> Sign {
+pub(super) const fn sign_of(result: CriterionResult) -> ResultSign {
     match result {
-        CriterionResult::Pass => Sign::Pass,
-        CriterionResult::Unknown => Sign::Unknown,
-        CriterionResult::Fail => Sign::Fail,
+        CriterionResult::Pass => ResultSign::Pass,
+        CriterionResult::Unknown => ResultSign::Unknown,
+        CriterionResult::Fail => ResultSign::Fail,
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn write_verdict(page: &mut Markup, report: &RunReport) {
     page.open_element("p", &[("class", "verdict-line")]);
     write_verdict_sign(page, choose_verdict_sign(&report.verdict), report.verdict.as_str(), true);
     page.add_text(" ").add_element("span", &[], verdict_meaning(&report.verdict)).close_element("p");
-    write_reasons(page, report.verdict.reasons());
+    write_verdict_reasons(page, report.verdict.reasons());
     write_figure_list(page, &run_figures(report));
     page.add_element("h3", &[("class", "after-figures")], "Criteria");
     if report.judged.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn write_verdict(page: &mut Markup, report: &RunReport) {
     write_criteria(page, &report.judged);
 }
 
-fn write_reasons(page: &mut Markup, reasons: &[String]) {
+fn write_verdict_reasons(page: &mut Markup, reasons: &[String]) {
     if reasons.is_empty() {
         return;
     }
@@ -86,23 +86,23 @@ fn write_list(page: &mut Markup, lines: &[String]) {
     page.close_element("ul");
 }
 
-fn run_figures(report: &RunReport) -> Vec<Figure> {
+fn run_figures(report: &RunReport) -> Vec<NamedFigure> {
     let mut figures = match &report.probes {
         // A plan has flows or probes, so figures of frames would all be missing for probes.
         Some(probes) if report.streams.is_empty() => probes::list_probe_figures(probes),
         _ => list_stream_figures(report),
     };
-    figures.push(Figure {
+    figures.push(NamedFigure {
         name: "sending took",
         text: report.sending.map(quantity::format_time),
         value: None,
         addition: String::new(),
     });
-    figures.push(Figure::new("state", name_outcome(&report.outcome)));
+    figures.push(NamedFigure::new("state", name_outcome(&report.outcome)));
     figures
 }
 
-fn list_stream_figures(report: &RunReport) -> Vec<Figure> {
+fn list_stream_figures(report: &RunReport) -> Vec<NamedFigure> {
     let sum = |of: fn(&packetrig_report::StreamReport) -> Option<u64>| {
         let values: Vec<u64> = report.streams.iter().filter_map(of).collect();
         // Without any report the sum is unknown. A zero would look like a measured value.
@@ -123,16 +123,16 @@ fn list_stream_figures(report: &RunReport) -> Vec<Figure> {
     let latency = worst.map(|(p99, stream)| (quantity::format_time(p99), format!("stream {}", stream.name)));
     let (p99, of) = latency.unzip();
     vec![
-        Figure::frame_count("sent", sent),
-        Figure::frame_count("received", received),
-        Figure::frame_count("lost", lost).with_addition(share.unwrap_or_default()),
-        Figure {
+        NamedFigure::frame_count("sent", sent),
+        NamedFigure::frame_count("received", received),
+        NamedFigure::frame_count("lost", lost).with_addition(share.unwrap_or_default()),
+        NamedFigure {
             name: "latency p99, worst stream",
             text: p99,
             value: None,
             addition: of.unwrap_or_default(),
         },
-        Figure::new("streams", quantity::format_count(report.streams.len() as u64)),
+        NamedFigure::new("streams", quantity::format_count(report.streams.len() as u64)),
     ]
 }
 
@@ -147,24 +147,24 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
         word_column("verdict"),
         word_column("wanted"),
         prose_column("measured"),
-        number_column("judged", "subjects"),
+        counted_heading("judged", "subjects"),
     ];
-    let rows: Vec<Vec<Cell>> = lines
+    let rows: Vec<Vec<TableCell>> = lines
         .iter()
         .map(|line| {
             vec![
-                Cell::text(line.criterion.clone()),
-                Cell::verdict(sign_of(line.result), &line.result.to_string()),
-                Cell::text(line.limit.clone()),
-                Cell::text(line.subjects.first().map(describe_judgement).unwrap_or_default()),
-                Cell::number(line.judged as u64, describe_judged_subjects(line)),
+                TableCell::text(line.criterion.clone()),
+                TableCell::verdict(sign_of(line.result), &line.result.to_string()),
+                TableCell::text(line.limit.clone()),
+                TableCell::text(line.subjects.first().map(describe_judgement).unwrap_or_default()),
+                TableCell::number(line.judged as u64, describe_judged_subjects(line)),
             ]
         })
         .collect();
     tabulate_rows(page, "Criteria with their verdicts", None, &headings, &rows);
     let several = lines.iter().filter(|line| line.subjects.len() > 1);
     for line in several {
-        write_subjects(page, line);
+        write_judged_subjects(page, line);
     }
 }
 
@@ -181,7 +181,7 @@ fn describe_judged_subjects(line: &CriterionLine) -> String {
     }
 }
 
-fn write_subjects(page: &mut Markup, line: &CriterionLine) {
+fn write_judged_subjects(page: &mut Markup, line: &CriterionLine) {
     page.open_element("details", &[]);
     page.add_element(
         "summary",

@@ -86,7 +86,7 @@ impl Plan {
                 let message = format!(
                     "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",
                     self.ports[port].name,
-                    self.list_senders_on(port)
+                    self.format_senders_of_port(port)
                 );
                 let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
                 let problem = PlanProblem::error(path, message)
@@ -108,7 +108,7 @@ impl Plan {
     }
 
     /// The names of the flows that a port sends; of many flows, only the first ones.
-    fn list_senders_on(&self, port: usize) -> String {
+    fn format_senders_of_port(&self, port: usize) -> String {
         let names: Vec<&str> = self
             .streams
             .iter()
@@ -141,7 +141,7 @@ impl Stream {
         };
         // A rate of 0 would put every frame after the first at the end of time.
         let rate = rate.ok_or_else(|| self.problem_at("rate", "the rate rounds to zero"))?;
-        self.check_gap(rate, link).map_err(|message| self.problem_at("duration", message))?;
+        self.check_frame_gap(rate, link).map_err(|message| self.problem_at("duration", message))?;
         let shape = match self.duration.amount {
             StreamAmount::Continuous => SendPattern::Endless,
             StreamAmount::Packets(packets) => SendPattern::Frames(packets),
@@ -174,7 +174,7 @@ impl Stream {
     }
 
     /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
-    fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
+    fn check_frame_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
         // Frames at the requested rate already have Ethernet's own gap, so only a wider one needs a check.
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
         let size = MeanSize::from(self.frames.mean_size());

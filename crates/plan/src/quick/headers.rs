@@ -23,7 +23,7 @@ impl QuickPlan {
             // The hosts have the addresses and the VLAN tag.
             vec![json!({"choice": "ethernet", "ethernet": {}}), json!({"choice": ip_header, ip_header: {}})]
         } else {
-            self.lower_headers(stream, ip_header)
+            self.lower_layer_headers(stream, ip_header)
         };
         // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC 2544.
         let src_port = 49_152 + stream.n % 16_384;
@@ -34,7 +34,7 @@ impl QuickPlan {
     }
 
     /// The headers below UDP of frames between ports.
-    fn lower_headers(&self, stream: &SenderStream<'_>, ip_header: &str) -> Vec<Value> {
+    fn lower_layer_headers(&self, stream: &SenderStream<'_>, ip_header: &str) -> Vec<Value> {
         let FlowAddresses { src_mac, dst_mac, src, dst } = self.stream_addresses(stream);
         let mut headers = vec![json!({"choice": "ethernet", "ethernet": {
             "src": fixed_value(src_mac), "dst": fixed_value(dst_mac)}})];

@@ -121,7 +121,7 @@ impl QuickHosts {
     }
 
     /// OTG's `tx_rx` of a flow.
-    pub(crate) fn end_values(&self) -> Value {
+    pub(crate) fn device_endpoints_value(&self) -> Value {
         json!({"choice": "device", "device": {
             "tx_names": [self.sender.name], "rx_names": [self.receiver.name], "bidirectional": self.both_ways}})
     }

@@ -58,7 +58,7 @@ pub(super) fn read_captures<'a>(
         let snap_len =
             object.read_member("packet_size").map(|_| object.read_number("packet_size", 0, 1, 65_535));
         // OTG combines filters with AND, so one list holds the conditions of all.
-        let conditions = object.read_items("filters").iter().flat_map(read_conditions).collect();
+        let conditions = object.read_items("filters").iter().flat_map(read_capture_conditions).collect();
         captures.push(PlannedCapture {
             name,
             ports: members,
@@ -67,7 +67,7 @@ pub(super) fn read_captures<'a>(
             overwrite: object.read_flag("overwrite", true),
             filter: FrameFilter { conditions },
         });
-        object.refuse_unread();
+        object.refuse_unread_members();
     }
     captures
 }
@@ -85,7 +85,7 @@ fn capture_ports(
         let Some(port) = port_named(&item, ports) else { continue };
         // OTG fetches a capture by the name of its port, so a port can have only one.
         if let Some(other) = captured.get(&port) {
-            item.add_error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
+            item.add_item_error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
         }
         members.push(port);
     }
@@ -96,10 +96,10 @@ fn capture_ports(
     members
 }
 
-fn read_conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
+fn read_capture_conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
     let Some(filter) = item.as_object() else { return Vec::new() };
     let choice = filter.read_choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], "custom");
-    let found = match (choice, filter.chosen_object(choice)) {
+    let found = match (choice, filter.chosen_member_object(choice)) {
         (_, None) => Vec::new(),
         ("ethernet", Some(fields)) => named_conditions(fields, FilterBase::Frame, ETHERNET),
         ("vlan", Some(fields)) => named_conditions(fields, FilterBase::Vlan, VLAN),
@@ -107,7 +107,7 @@ fn read_conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
         ("ipv6", Some(fields)) => named_conditions(fields, FilterBase::Ipv6, IPV6),
         (_, Some(fields)) => custom_condition(fields).into_iter().collect(),
     };
-    filter.refuse_unread();
+    filter.refuse_unread_members();
     found
 }
 
@@ -120,14 +120,14 @@ fn named_conditions(fields: DocumentObject<'_>, base: FilterBase, table: &[Field
             let value = read_hex(&field, "value", *bits);
             let mask = read_hex(&field, "mask", *bits);
             let negate = field.read_flag("negate", false);
-            field.refuse_unread();
+            field.refuse_unread_members();
             found.push(FieldCondition { base, bit_offset: *bit_offset, bits: *bits, value, mask, negate });
         }
     }
     if base == FilterBase::Frame {
         fields.refuse_members(&["pfc_queue"], UNSUPPORTED_TEXT);
     }
-    fields.refuse_unread();
+    fields.refuse_unread_members();
     found
 }
 
@@ -137,7 +137,7 @@ fn custom_condition(field: DocumentObject<'_>) -> Option<FieldCondition> {
     let value = read_hex(&field, "value", bits);
     let mask = read_hex(&field, "mask", bits);
     let negate = field.read_flag("negate", false);
-    field.refuse_unread();
+    field.refuse_unread_members();
     Some(FieldCondition { base: FilterBase::Frame, bit_offset, bits, value, mask, negate })
 }
 
@@ -151,7 +151,7 @@ fn read_hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 
     match value {
         Some(value) if bits >= 128 || value < 1 << bits => value,
         _ => {
-            item.add_error(format!("`{text}` is not a hexadecimal value of {bits} bits"));
+            item.add_item_error(format!("`{text}` is not a hexadecimal value of {bits} bits"));
             0
         }
     }

@@ -27,9 +27,9 @@ pub(super) fn read_criteria(config: &DocumentObject<'_>) -> AcceptanceCriteria {
             let limit = read_value(latency.read_member(name));
             criteria.latency.extend(limit.map(|limit| LatencyLimit { figure, limit }));
         }
-        latency.refuse_unread();
+        latency.refuse_unread_members();
     }
-    object.refuse_unread();
+    object.refuse_unread_members();
     criteria
 }
 
@@ -41,7 +41,7 @@ fn set_if_given<T: FromStr<Err: Display>>(value: &mut T, item: Option<DocumentIt
 
 fn read_value<T: FromStr<Err: Display>>(item: Option<DocumentItem<'_>>) -> Option<T> {
     let item = item?;
-    item.as_text()?.parse().map_err(|error: T::Err| item.add_error(error.to_string())).ok()
+    item.as_text()?.parse().map_err(|error: T::Err| item.add_item_error(error.to_string())).ok()
 }
 
 #[cfg(test)]

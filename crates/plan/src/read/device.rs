@@ -49,7 +49,7 @@ pub(super) fn read_devices<'a>(
             devices.interfaces.extend(read_interface(&item, &device, ports, names, &mut taken));
         }
         object.refuse_members(UNSUPPORTED_DEVICE_PROTOCOLS, UNSUPPORTED_TEXT);
-        object.refuse_unread();
+        object.refuse_unread_members();
         devices.names.push(device);
     }
     devices
@@ -72,10 +72,10 @@ fn read_interface<'a>(
         addresses.extend(object.read_items(list).iter().filter_map(|item| read_address(item, is_v6, names)));
     }
     if object.read_number("mtu", 1500, 0, 65_535) != 1500 {
-        object.item.add_warning("`mtu` has no effect: frames have the sizes their flows give");
+        object.item.add_item_warning("`mtu` has no effect: frames have the sizes their flows give");
     }
     object.refuse_members(&["dhcpv4_interfaces", "dhcpv6_interfaces"], UNSUPPORTED_TEXT);
-    object.refuse_unread();
+    object.refuse_unread_members();
     // Missing members count only now, after all others were read, so that users see all problems at once.
     let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
     refuse_duplicate_addresses(item, &found, taken);
@@ -92,7 +92,7 @@ fn refuse_duplicate_addresses(item: &DocumentItem<'_>, found: &DeviceInterface, 
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
     for (ip, owner) in twins {
-        item.add_error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
+        item.add_item_error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
     }
     // The first owner stays, so that a third twin is compared with the same interface.
     for address in &found.addresses {
@@ -105,24 +105,24 @@ fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     object.exclude_from_hints(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.read_choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
     if choice != "port_name" {
-        object.item.add_error(format!("`{choice}` is not supported: {UNSUPPORTED_TEXT}"));
+        object.item.add_item_error(format!("`{choice}` is not supported: {UNSUPPORTED_TEXT}"));
         return None;
     }
     let port = object.require_member("port_name").and_then(|item| port_named(&item, ports));
-    object.refuse_unread();
+    object.refuse_unread_members();
     port
 }
 
 fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut UniqueNames<'a>) -> Vec<VlanTag> {
     let items = ethernet.read_items("vlans");
     if items.len() > MAX_TAGS {
-        ethernet.item.add_error(format!("{} VLAN tags; at most {MAX_TAGS} are possible", items.len()));
+        ethernet.item.add_item_error(format!("{} VLAN tags; at most {MAX_TAGS} are possible", items.len()));
     }
     let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
-    items.iter().filter_map(|item| vlan_tag(item, &words, names)).collect()
+    items.iter().filter_map(|item| read_vlan_tag(item, &words, names)).collect()
 }
 
-fn vlan_tag<'a>(
+fn read_vlan_tag<'a>(
     item: &DocumentItem<'a>,
     words: &[&'static str],
     names: &mut UniqueNames<'a>,
@@ -133,7 +133,7 @@ fn vlan_tag<'a>(
     let tpid = TPIDS.iter().find(|(known, _)| *known == word).map_or(0x8100, |(_, tpid)| *tpid);
     let priority = u8::try_from(object.read_number("priority", 0, 0, 7)).ok()?;
     let id = u16::try_from(object.read_number("id", 1, 0, 4095)).ok()?;
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(VlanTag { tpid, priority, id })
 }
 
@@ -150,11 +150,11 @@ fn read_address<'a>(
     let longest = if is_v6 { 128 } else { 32 };
     let prefix = u8::try_from(object.read_number("prefix", usual, 1, longest)).ok()?;
     let gateway_mac = object.read_object("gateway_mac").and_then(gateway_mac);
-    object.refuse_unread();
+    object.refuse_unread_members();
     let gateway = gateway?;
     // A multicast address names a group, so no single router would answer for it.
     if gateway.is_multicast() {
-        item.add_error(format!("gateway {gateway} is a multicast address"));
+        item.add_item_error(format!("gateway {gateway} is a multicast address"));
     }
     // OTG requires a gateway, so documents give the unspecified address to say that there is none.
     let gateway = (!gateway.is_unspecified()).then_some(gateway);
@@ -164,7 +164,7 @@ fn read_address<'a>(
 fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
     let choice = object.read_choice(&["auto", "value"], "auto");
     let value = object.read_member("value");
-    object.refuse_unread();
+    object.refuse_unread_members();
     match (choice, value) {
         ("value", Some(item)) => read_mac(&item),
         // OTG's default of `value` is the address of zeros.
@@ -177,7 +177,7 @@ fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
 fn read_own_ip(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     let ip = read_ip(item, is_v6)?;
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        item.add_error(format!("{ip} cannot be the address of an interface"));
+        item.add_item_error(format!("{ip} cannot be the address of an interface"));
         return None;
     }
     Some(ip)
@@ -192,7 +192,7 @@ fn read_ip(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     };
     if ip.is_none() {
         let wanted = if is_v6 { "an IPv6 address like 2001:2::1" } else { "an IPv4 address like 198.18.0.1" };
-        item.add_error(format!("`{text}` is not {wanted}"));
+        item.add_item_error(format!("`{text}` is not {wanted}"));
     }
     ip
 }
@@ -201,7 +201,7 @@ fn read_mac(item: &DocumentItem<'_>) -> Option<Mac> {
     let text = item.as_text()?;
     let mac = recording::parse_mac(text);
     if mac.is_none() {
-        item.add_error(format!("`{text}` is not a MAC address like 02:00:00:00:00:01"));
+        item.add_item_error(format!("`{text}` is not a MAC address like 02:00:00:00:00:01"));
     }
     mac
 }
@@ -211,7 +211,7 @@ fn read_own_mac(item: &DocumentItem<'_>) -> Option<Mac> {
     let mac = read_mac(item)?;
     // The lowest bit of the first byte is the group bit (IEEE Std 802, 8.2).
     if mac[0] & 1 == 1 || mac == [0; 6] {
-        item.add_error("an interface needs a MAC address of its own: not zero, not a group address");
+        item.add_item_error("an interface needs a MAC address of its own: not zero, not a group address");
         return None;
     }
     Some(mac)

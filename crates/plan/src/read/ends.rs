@@ -96,11 +96,14 @@ impl<'a> NamedEndpoints<'a> {
     }
 }
 
-pub(super) fn read_ends(item: &DocumentItem<'_>, known: &NamedEndpoints<'_>) -> Option<FlowEndpoints> {
+pub(super) fn read_flow_endpoint(
+    item: &DocumentItem<'_>,
+    known: &NamedEndpoints<'_>,
+) -> Option<FlowEndpoints> {
     let object = item.as_object()?;
     let choice = object.read_choice(&["port", "device"], "port");
-    let chosen = object.chosen_object(choice)?;
-    object.refuse_unread();
+    let chosen = object.chosen_member_object(choice)?;
+    object.refuse_unread_members();
     if choice == "device" { read_pairs(&chosen, known) } else { read_port_ends(&chosen, known.port_names) }
 }
 
@@ -115,7 +118,7 @@ fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEn
         match port_named(item, ports) {
             // A receiver that is listed twice would count every frame twice.
             Some(port) if !seen.insert(port) => {
-                item.add_error(format!("port `{}` is listed twice", ports.names[port]));
+                item.add_item_error(format!("port `{}` is listed twice", ports.names[port]));
             }
             Some(port) => rx.push(port),
             None => {}
@@ -138,18 +141,18 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
             tx.len(),
             rx.len()
         );
-        object.item.add_error(message);
+        object.item.add_item_error(message);
         return None;
     }
     if tx.is_empty() || rx.is_empty() {
-        object.item.add_error("a device flow needs a name on each side");
+        object.item.add_item_error("a device flow needs a name on each side");
         return None;
     }
     // The mesh is counted before it is built: two long lists of names would need gigabytes.
     let couples: Vec<(FlowEndpoint, FlowEndpoint)> = if one_to_one {
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MAX_STREAMS {
-        object.item.add_error(format!(
+        object.item.add_item_error(format!(
             "{} pairs are too many; a run can distinguish {}",
             tx.len() * rx.len(),
             super::flow::MAX_STREAMS
@@ -160,10 +163,10 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
     };
     // Such a frame would never leave its port, so no frame could be measured.
     if let Some((same, _)) = couples.iter().find(|(from, to)| from == to) {
-        object.item.add_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
+        object.item.add_item_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
         return None;
     }
-    Some(FlowEndpoints::Pairs(in_both_directions(&couples, both_ways)))
+    Some(FlowEndpoints::Pairs(pairs_in_both_directions(&couples, both_ways)))
 }
 
 /// The named endpoints; `None` if one of them is unknown.
@@ -179,7 +182,7 @@ fn read_endpoints(
 }
 
 /// Each direction has the flow's whole rate and amount, which its pairs share.
-fn in_both_directions(couples: &[(FlowEndpoint, FlowEndpoint)], both_ways: bool) -> Vec<EndpointPair> {
+fn pairs_in_both_directions(couples: &[(FlowEndpoint, FlowEndpoint)], both_ways: bool) -> Vec<EndpointPair> {
     let of = couples.len() as u64;
     let mut pairs: Vec<EndpointPair> = (0..)
         .zip(couples)

@@ -1,9 +1,9 @@
 //! Flows: their ends, headers, sizes, payloads and metrics.
 
-use super::ends::{EndpointPair, FlowEndpoints, NamedEndpoints, read_ends};
+use super::ends::{EndpointPair, FlowEndpoints, NamedEndpoints, read_flow_endpoint};
 use super::metrics::read_metrics;
 use super::packet::{HeaderContext, hex_bytes, read_headers};
-use super::pair_headers::{PairHeaders, direct_recording, headers_for_pair};
+use super::pair_headers::{PairHeaders, direct_recording_to_gateway, headers_for_pair};
 use super::port::read_placeholder;
 use super::replay::{self, ReplaySource};
 use super::size::read_size;
@@ -34,7 +34,7 @@ pub(super) fn read_flows<'a>(
     known: &NamedEndpoints<'_>,
     names: &mut UniqueNames<'a>,
 ) -> Vec<Stream> {
-    let flows = config.each_item("flows");
+    let flows = config.iter_items("flows");
     // Most flows have one stream. A list that grows by doubling would temporarily take three times as much memory.
     let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MAX_STREAMS));
     let mut flow = 0;
@@ -49,12 +49,14 @@ pub(super) fn read_flows<'a>(
         }
         // The limit is checked in the loop: a document must not fill the memory before it is refused.
         if streams.len() > MAX_STREAMS {
-            config.item.add_error(format!("more than {MAX_STREAMS} streams; a run cannot distinguish more"));
+            config
+                .item
+                .add_item_error(format!("more than {MAX_STREAMS} streams; a run cannot distinguish more"));
             return Vec::new();
         }
     }
     if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MAX_RECORDINGS {
-        config.item.add_error(format!("a run replays at most {MAX_RECORDINGS} files at a time"));
+        config.item.add_item_error(format!("a run replays at most {MAX_RECORDINGS} files at a time"));
     }
     streams
 }
@@ -70,7 +72,7 @@ fn read_flow<'a>(
     let object = item.as_object()?;
     let name = names.read_unique_name(&object);
     let end_item = object.require_member("tx_rx");
-    let ends = end_item.as_ref().and_then(|item| read_ends(item, known));
+    let ends = end_item.as_ref().and_then(|item| read_flow_endpoint(item, known));
     let receivers = match &ends {
         Some(FlowEndpoints::Ports(_, rx)) => rx.len(),
         Some(FlowEndpoints::Pairs(_)) => 1,
@@ -83,10 +85,10 @@ fn read_flow<'a>(
     let context = HeaderContext { options, flow: flow as u64, device };
     let source = match object.read_object("x_replay") {
         Some(replay) => replay::read_source(&object, replay, metrics.enable).map(FlowOrigin::File),
-        None => read_recipe(&object, context, metrics),
+        None => read_flow_origin(&object, context, metrics),
     };
     object.refuse_members(&["egress_packet"], UNSUPPORTED_TEXT);
-    object.refuse_unread();
+    object.refuse_unread_members();
     // The flow is refused only here, after all members were read, so that users see the problems of all members.
     let ends = ends?;
     let shared = FlowBasis { place, flow, name, metrics };
@@ -100,7 +102,7 @@ fn read_flow<'a>(
         }
         (FlowEndpoints::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
             [pair] => streams.push(shared.make_replay_stream(item, pair, source, known)?),
-            _ => end_item?.add_error("a replay goes from one interface to one other, not back"),
+            _ => end_item?.add_item_error("a replay goes from one interface to one other, not back"),
         },
         (FlowEndpoints::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
             shared.push_pair_streams(item, &pairs, &recipe, known, streams)?;
@@ -129,7 +131,7 @@ fn read_flow_gap(
     let count = read_placeholder(&object, options, MAX_STREAMS - streams.min(MAX_STREAMS))?;
     let last_port = known.port_count().saturating_sub(1) as u128;
     let tx = object.require_member("tx").and_then(|item| item.as_number(0, last_port));
-    object.refuse_unread();
+    object.refuse_unread_members();
     // A number that is refused is already an error.
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
     // This node never sends these streams: they only keep the numbers of the other streams as they are
@@ -228,7 +230,7 @@ impl FlowBasis {
     ) -> Option<Stream> {
         let found = headers_for_pair(&recipe.spec.headers, pair, known);
         let PairHeaders { headers, awaits, routed } =
-            found.map_err(|message| item.add_error(message)).ok()?;
+            found.map_err(|message| item.add_item_error(message)).ok()?;
         let spec = FrameSpec { headers, routed, ..recipe.spec.clone() };
         let frames = make_frames(item, spec, self.metrics, streams)?;
         let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
@@ -246,8 +248,8 @@ impl FlowBasis {
         let mut awaits = None;
         if let FrameOrigin::Recorded(recording) = &mut source.frames {
             let rewrite = &mut Arc::make_mut(recording).rewrite;
-            let directed = direct_recording(rewrite, pair, known);
-            awaits = directed.map_err(|message| item.add_error(message)).ok()?;
+            let directed = direct_recording_to_gateway(rewrite, pair, known);
+            awaits = directed.map_err(|message| item.add_item_error(message)).ok()?;
         }
         Some(Stream { awaits, ..self.make_stream_between(pair, source, known) })
     }
@@ -278,7 +280,7 @@ struct FlowRecipe {
     duration: StreamDuration,
 }
 
-fn read_recipe(
+fn read_flow_origin(
     object: &DocumentObject<'_>,
     context: HeaderContext,
     metrics: WantedMetrics,
@@ -306,7 +308,7 @@ fn make_frames(
         _ => None,
     };
     let template = if let Some(same) = last { same } else { Arc::new(make_template(item, spec)?) };
-    check_tags(item, &template, metrics, streams.len());
+    check_tag_room(item, &template, metrics, streams.len());
     Some(FrameOrigin::Made(template))
 }
 
@@ -329,7 +331,7 @@ fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTempla
 
 /// Refuses a measured stream whose smallest frames have no room for a tag: the receiver would count them as
 /// lost. Warns if they only have room for the short form.
-fn check_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
+fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
     if !metrics.enable {
         return;
     }
@@ -369,17 +371,17 @@ fn read_payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
     let kinds = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
     let payload = match object.read_choice(&kinds, "fixed") {
         "fixed" => {
-            let fixed = object.chosen_object("fixed")?;
+            let fixed = object.chosen_member_object("fixed")?;
             let item = fixed.read_member("pattern");
             let pattern = match &item {
                 Some(item) => hex_bytes(item.as_text()?),
                 None => Some(vec![0]),
             };
             if pattern.is_none() {
-                fixed.item.add_error("`pattern` must be an even number of hexadecimal digits");
+                fixed.item.add_item_error("`pattern` must be an even number of hexadecimal digits");
             }
             let repeat = fixed.read_flag("repeat", true);
-            fixed.refuse_unread();
+            fixed.refuse_unread_members();
             PayloadPattern::Fixed { pattern: pattern?, repeat }
         }
         "decrement_byte" => PayloadPattern::DecrementByte,
@@ -387,6 +389,6 @@ fn read_payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
         "decrement_word" => PayloadPattern::DecrementWord,
         _ => PayloadPattern::IncrementByte,
     };
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(payload)
 }

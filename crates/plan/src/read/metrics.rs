@@ -15,34 +15,34 @@ pub(super) fn read_metrics(flow: &DocumentObject<'_>, receivers: usize) -> Wante
     let latency = object.read_object("latency").is_some_and(|latency| {
         let enable = latency.read_flag("enable", false);
         if latency.read_word("mode", &["store_forward", "cut_through"], "store_forward") == "store_forward" && enable {
-            latency.item.add_warning("latency is measured from first bit to first bit (cut_through); the time a frame takes on the link is not subtracted");
+            latency.item.add_item_warning("latency is measured from first bit to first bit (cut_through); the time a frame takes on the link is not subtracted");
         }
-        latency.refuse_unread();
+        latency.refuse_unread_members();
         enable
     });
     let ratio = object.read_object("rx_tx_ratio").map_or(1000, |ratio| read_ratio(ratio, receivers));
     if let Some(tags) = object.read_object("predefined_metric_tags") {
         if tags.read_flag("rx_name", false) {
-            tags.item.add_error(format!("not supported: {UNSUPPORTED_TEXT}"));
+            tags.item.add_item_error(format!("not supported: {UNSUPPORTED_TEXT}"));
         }
-        tags.refuse_unread();
+        tags.refuse_unread_members();
     }
-    object.refuse_unread();
+    object.refuse_unread_members();
     // Latency needs the send time in the tag, and without metrics frames carry no tag.
     WantedMetrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
 }
 
 fn read_ratio(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
     let thousandths = if ratio.read_choice(&["value", "rx_count"], "value") == "rx_count" {
-        // The object is empty; it is read so that `refuse_unread` finds unknown members in it.
+        // The object is empty; it is read so that `refuse_unread_members` finds unknown members in it.
         if let Some(inner) = ratio.read_object("rx_count") {
-            inner.refuse_unread();
+            inner.refuse_unread_members();
         }
         // Each receiver is expected to get every frame.
         receivers as u64 * 1000
     } else {
         ratio.read_member("value").and_then(|item| parse_decimal(item.as_text()?, 3)).unwrap_or(1000)
     };
-    ratio.refuse_unread();
+    ratio.refuse_unread_members();
     thousandths
 }

@@ -37,28 +37,28 @@ fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<Packet
     let choice = union.read_choice(&words, "ethernet");
     let kind = HeaderKind::ALL.into_iter().find(|kind| kind.name() == choice);
     let Some(kind) = kind else {
-        item.add_error(format!("header `{choice}` is not supported: {UNSUPPORTED_TEXT}"));
+        item.add_item_error(format!("header `{choice}` is not supported: {UNSUPPORTED_TEXT}"));
         return None;
     };
-    let object = union.chosen_object(choice)?;
-    union.refuse_unread();
+    let object = union.chosen_member_object(choice)?;
+    union.refuse_unread_members();
     let header = match kind {
-        HeaderKind::Custom => read_custom(&object),
+        HeaderKind::Custom => read_custom_header(&object),
         _ => read_fields(kind, &object, context),
     };
     if kind == HeaderKind::Ethernet {
         object.ignore_members(&["pfc_queue"], "packetrig has no priority queues of its own");
     }
-    object.refuse_unread();
+    object.refuse_unread_members();
     header
 }
 
-fn read_custom(object: &DocumentObject<'_>) -> Option<PacketHeader> {
+fn read_custom_header(object: &DocumentObject<'_>) -> Option<PacketHeader> {
     object.refuse_members(&["metric_tags"], UNSUPPORTED_TEXT);
     let item = object.require_member("bytes")?;
     let bytes = hex_bytes(item.as_text()?);
     if bytes.is_none() {
-        item.add_error("must be an even number of hexadecimal digits");
+        item.add_item_error("must be an even number of hexadecimal digits");
     }
     bytes.map(PacketHeader::custom)
 }
@@ -95,7 +95,7 @@ fn read_fields(
                     "tos" => read_nested_fields(&mut header, &priority, "tos", "priority.tos.", context),
                     _ => read_nested_fields(&mut header, &priority, "dscp", "priority.dscp.", context),
                 }
-                priority.refuse_unread();
+                priority.refuse_unread_members();
             }
             read_ip_options(&mut header, object);
         }
@@ -111,7 +111,7 @@ fn read_fields(
     }
     let checksum = header.field_setting("checksum_present");
     if kind == HeaderKind::Gre && matches!(checksum, Some(FieldSetting::Pattern(p)) if p.varies()) {
-        object.item.add_error("`checksum_present` must not vary: the header would change its length");
+        object.item.add_item_error("`checksum_present` must not vary: the header would change its length");
         return None;
     }
     Some(header)
@@ -124,10 +124,10 @@ fn read_nested_fields(
     prefix: &str,
     context: HeaderContext,
 ) {
-    if let Some(inner) = object.chosen_object(name) {
+    if let Some(inner) = object.chosen_member_object(name) {
         read_prefixed_fields(header, &inner, prefix, context);
         if inner.item.path != object.item.path {
-            inner.refuse_unread();
+            inner.refuse_unread_members();
         }
     }
 }
@@ -146,14 +146,16 @@ fn read_prefixed_fields(
             continue;
         }
         let setting = object.read_member(name).and_then(|item| read_setting(&item, field, context));
-        if let Some(setting) = setting.filter(|setting| !is_placeholder(header.kind(), field, setting)) {
+        if let Some(setting) =
+            setting.filter(|setting| !is_placeholder_setting(header.kind(), field, setting))
+        {
             header.set_field(field.name, setting);
         }
     }
 }
 
 /// True for values that mean "compute this field" in OTG.
-fn is_placeholder(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) -> bool {
+fn is_placeholder_setting(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) -> bool {
     let literal = match setting {
         FieldSetting::Pattern(FieldPattern::Value(value)) => *value,
         _ => return false,
@@ -175,13 +177,15 @@ fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
             // RFC 2113: copied, number 20, four bytes, value 0.
             "router_alert" => header.append_options(&[0x94, 4, 0, 0]),
             "end_of_options" => header.append_options(&[0]),
-            other => item.add_error(format!("IPv4 option `{other}` is not supported: {UNSUPPORTED_TEXT}")),
+            other => {
+                item.add_item_error(format!("IPv4 option `{other}` is not supported: {UNSUPPORTED_TEXT}"))
+            }
         }
-        option.refuse_unread();
+        option.refuse_unread_members();
     }
     // The header length field counts up to 15 words of four bytes (RFC 791, 3.1).
     if header.len() > 60 {
-        object.item.add_error("the options make the header longer than 60 bytes");
+        object.item.add_item_error("the options make the header longer than 60 bytes");
     }
 }
 
@@ -192,7 +196,7 @@ fn read_geneve_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     // RFC 8926, 3.4: the length of the options has six bits and counts words of four bytes.
     match options.filter(|options| options.len() <= 252 && options.len().is_multiple_of(4)) {
         Some(options) => header.append_options(&options),
-        None => item.add_error("must be hexadecimal digits of whole 4-byte words, at most 252 bytes"),
+        None => item.add_item_error("must be hexadecimal digits of whole 4-byte words, at most 252 bytes"),
     }
 }
 
@@ -204,7 +208,7 @@ fn read_setting(item: &DocumentItem<'_>, field: &FieldDef, context: HeaderContex
         read_pattern(&object, field, context)
     };
     object.refuse_members(&["metric_tags"], UNSUPPORTED_TEXT);
-    object.refuse_unread();
+    object.refuse_unread_members();
     setting
 }
 
@@ -238,11 +242,11 @@ fn read_pattern(
     let default = if field.extra == ExtraPatternChoice::Auto { "auto" } else { "value" };
     let choice = object.read_choice(&words, default);
     let pattern = match choice {
-        "value" => FieldPattern::Value(read_one(object, "value", field, field_default(field))?),
+        "value" => FieldPattern::Value(read_field_value(object, "value", field, field_default(field))?),
         "values" => read_values(object, field)?,
-        "increment" => read_step(object, "increment", field)?,
-        "decrement" => read_step(object, "decrement", field)?,
-        "random" => read_random(object, field, context)?,
+        "increment" => read_step_pattern(object, "increment", field)?,
+        "decrement" => read_step_pattern(object, "decrement", field)?,
+        "random" => read_random_pattern(object, field, context)?,
         // `auto`: no setting. The template computes the field, or the pair of interfaces fills it in.
         _ if field.extra == ExtraPatternChoice::Auto || context.device => return None,
         _ => {
@@ -258,8 +262,8 @@ fn read_pattern(
 }
 
 fn read_values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPattern> {
-    let Some(items) = object.each_item("values").filter(|items| items.len() > 0) else {
-        object.item.add_error("`values` needs at least one value");
+    let Some(items) = object.iter_items("values").filter(|items| items.len() > 0) else {
+        object.item.add_item_error("`values` needs at least one value");
         return None;
     };
     // Room for exactly these: there may be millions.
@@ -270,33 +274,37 @@ fn read_values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPat
     Some(FieldPattern::Values(values))
 }
 
-fn read_step(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef) -> Option<FieldPattern> {
-    let steps = object.chosen_object(name)?;
+fn read_step_pattern(
+    object: &DocumentObject<'_>,
+    name: &'static str,
+    field: &FieldDef,
+) -> Option<FieldPattern> {
+    let steps = object.chosen_member_object(name)?;
     let pattern = FieldPattern::Step {
-        start: read_one(&steps, "start", field, field_default(field))?,
-        step: read_one(&steps, "step", field, 1)?,
+        start: read_field_value(&steps, "start", field, field_default(field))?,
+        step: read_field_value(&steps, "step", field, 1)?,
         count: steps.read_number("count", 1, 1, u64::MAX),
         down: name == "decrement",
     };
-    steps.refuse_unread();
+    steps.refuse_unread_members();
     Some(pattern)
 }
 
-fn read_random(
+fn read_random_pattern(
     object: &DocumentObject<'_>,
     field: &FieldDef,
     context: HeaderContext,
 ) -> Option<FieldPattern> {
-    let draw = object.chosen_object("random")?;
-    let min = read_one(&draw, "min", field, 0)?;
-    let max = read_one(&draw, "max", field, field_maximum(field))?;
+    let draw = object.chosen_member_object("random")?;
+    let min = read_field_value(&draw, "min", field, 0)?;
+    let max = read_field_value(&draw, "max", field, field_maximum(field))?;
     let seed = draw.read_number("seed", 1, 0, u64::MAX);
     let count = draw.read_number("count", 1, 1, u64::MAX);
     if min > max {
-        draw.item.add_error("`min` is above `max`");
+        draw.item.add_item_error("`min` is above `max`");
         return None;
     }
-    draw.refuse_unread();
+    draw.refuse_unread_members();
     // OTG: seed 0 means "not repeatable"; it is drawn from the run's seed, which the report names.
     // The field's position is part of the draw, so that two random fields of a flow differ.
     let seed = if seed == 0 {
@@ -307,7 +315,7 @@ fn read_random(
     Some(FieldPattern::Random { min, max, seed, count })
 }
 
-fn read_one(
+fn read_field_value(
     object: &DocumentObject<'_>,
     name: &'static str,
     field: &FieldDef,
@@ -339,7 +347,7 @@ fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
         FieldNotation::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
     };
     if value.is_none() {
-        item.add_error(format!("`{text}` is not {}", describe_form(field.form)));
+        item.add_item_error(format!("`{text}` is not {}", describe_form(field.form)));
     }
     value
 }

@@ -240,7 +240,7 @@ fn find_next_hop(
         return Ok(NextHop { is_router: direct.is_none(), ..NextHop::host(mac) });
     }
     // A group has no neighbour that would answer: its MAC address follows from its IP address.
-    if let Some(mac) = destination.and_then(group_mac) {
+    if let Some(mac) = destination.and_then(multicast_mac) {
         return Ok(NextHop::host(mac));
     }
     // Destinations that vary may be anywhere, so they go to the gateway, even if some are in the network.
@@ -256,7 +256,7 @@ fn find_next_hop(
 
 /// Directs the frames of a recording to the gateway of the sending interface or, without a gateway, to the other
 /// interface. Returns the neighbour with the MAC address that the frames lack. The error is for the user.
-pub(super) fn direct_recording(
+pub(super) fn direct_recording_to_gateway(
     rewrite: &mut FrameRewrite,
     pair: &EndpointPair,
     known: &NamedEndpoints<'_>,
@@ -294,7 +294,7 @@ fn constant_destination(ip: &PacketHeader) -> Option<IpAddr> {
 }
 
 /// The MAC address of a group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32 bits (RFC 2464, 7).
-fn group_mac(ip: IpAddr) -> Option<Mac> {
+fn multicast_mac(ip: IpAddr) -> Option<Mac> {
     match ip {
         IpAddr::V4(ip) if ip.is_broadcast() => Some([0xff; 6]),
         IpAddr::V4(ip) if ip.is_multicast() => {

@@ -29,11 +29,11 @@ pub(super) fn read_ports<'a>(
     names: &mut UniqueNames<'a>,
 ) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
-    let mut taken = site::UsedLocations::new();
-    for item in config.each_item("ports").into_iter().flatten() {
+    let mut taken = site::UsedPortLocations::new();
+    for item in config.iter_items("ports").into_iter().flatten() {
         let Some(object) = item.as_object() else { continue };
         if let Some(count) = read_placeholder(&object, options, MAX_PORTS - ports.len().min(MAX_PORTS)) {
-            object.refuse_unread();
+            object.refuse_unread_members();
             ports.resize(ports.len() + count, placeholder_port());
             continue;
         }
@@ -41,7 +41,7 @@ pub(super) fn read_ports<'a>(
         let place = object
             .require_member("location")
             .and_then(|item| site::read_location(&item, options, &name, &mut taken));
-        object.refuse_unread();
+        object.refuse_unread_members();
         // A port without a location is already an error. Keep it, so that references to it are no errors, too.
         let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::unknown_location() };
         ports.push(port_at(name, place.unwrap_or(nowhere)));
@@ -98,7 +98,7 @@ pub(super) fn read_layer1<'a>(
             &["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"],
             "packetrig leaves the link as the kernel has it",
         );
-        object.refuse_unread();
+        object.refuse_unread_members();
         for member in members {
             let port = &mut ports[member];
             // An entry without a member keeps the value that an earlier entry gave the port.

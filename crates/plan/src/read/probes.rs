@@ -1,7 +1,7 @@
 //! `x_probes`, probes from the nodes of a fleet: packetrig's own addition to OTG.
 
 use super::{PortNames, port_named};
-use crate::probes::{self, PlannedMethod, ProbeEnd, ProbePlan};
+use crate::probes::{self, PlannedMethod, ProbeLineDestination, ProbePlan};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{PlanParseOptions, PlanProblem};
 use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
@@ -42,12 +42,12 @@ pub(super) fn read_probes(
     }
     for other in ["flows", "devices", "captures"] {
         if config.read_member(other).is_some_and(|item| !item.as_list().is_empty()) {
-            object.item.add_error(format!("a plan with probes cannot have {other}"));
+            object.item.add_item_error(format!("a plan with probes cannot have {other}"));
         }
     }
     let plan = read_probe_plan(&object, ports);
     check_plan(&object, &plan);
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(plan)
 }
 
@@ -121,29 +121,32 @@ fn read_lines(
     host_port: u16,
 ) -> Vec<probes::PlannedProbeLine> {
     let from = read_port_list(object, "from", ports);
-    let mut to: Vec<ProbeEnd> = read_port_list(object, "to", ports).into_iter().map(ProbeEnd::Port).collect();
+    let mut to: Vec<ProbeLineDestination> =
+        read_port_list(object, "to", ports).into_iter().map(ProbeLineDestination::Port).collect();
     to.extend(
         object
             .read_items("targets")
             .iter()
             .filter_map(|item| read_target(item, host_port))
-            .map(ProbeEnd::Host),
+            .map(ProbeLineDestination::Host),
     );
     if from.is_empty() || to.is_empty() {
-        object.item.add_error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
+        object
+            .item
+            .add_item_error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
     }
     // The pairs are counted before the lines are made, so that two long lists cannot fill the memory.
     if from.len().saturating_mul(to.len()) > MAX_LINES {
-        object.item.add_error(format!(
+        object.item.add_item_error(format!(
             "{} x {} pairs are too many; at most {MAX_LINES} are possible",
             from.len(),
             to.len()
         ));
         return Vec::new();
     }
-    let lines = probes::make_lines(&from, &to);
+    let lines = probes::probe_lines_between(&from, &to);
     if lines.is_empty() && !from.is_empty() && !to.is_empty() {
-        object.item.add_error("a port does not probe itself; name another one in `to`");
+        object.item.add_item_error("a port does not probe itself; name another one in `to`");
     }
     lines
 }
@@ -157,7 +160,7 @@ fn read_target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
     let text = item.as_text()?;
     let alone = text.parse().map(|ip| SocketAddr::new(ip, port));
     // The form with a port comes first: an IPv6 address with brackets and a port is not a plain address.
-    text.parse().or(alone).map_err(|_| item.add_error(format!("`{text}` is not an IP address"))).ok()
+    text.parse().or(alone).map_err(|_| item.add_item_error(format!("`{text}` is not an IP address"))).ok()
 }
 
 fn read_addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<usize, IpAddr> {
@@ -165,37 +168,37 @@ fn read_addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<us
     for item in object.read_items("addresses") {
         let Some(one) = item.as_object() else { continue };
         let port = one.require_member("port").and_then(|item| port_named(&item, ports));
-        let address = one.require_member("address").and_then(|item| parse_item(&item));
+        let address = one.require_member("address").and_then(|item| parse_text_item(&item));
         found.extend(port.zip(address));
-        one.refuse_unread();
+        one.refuse_unread_members();
     }
     found
 }
 
-fn parse_item<T: FromStr<Err: Display>>(item: &DocumentItem<'_>) -> Option<T> {
-    item.as_text()?.parse().map_err(|error: T::Err| item.add_error(error.to_string())).ok()
+fn parse_text_item<T: FromStr<Err: Display>>(item: &DocumentItem<'_>) -> Option<T> {
+    item.as_text()?.parse().map_err(|error: T::Err| item.add_item_error(error.to_string())).ok()
 }
 
 fn read_time(object: &DocumentObject<'_>, name: &'static str, usual: Nanos) -> Nanos {
-    object.read_member(name).and_then(|item| parse_item(&item)).unwrap_or(usual)
+    object.read_member(name).and_then(|item| parse_text_item(&item)).unwrap_or(usual)
 }
 
 /// Checks rules that concern several members together.
 fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let item = &object.item;
     if plan.interval == Nanos::ZERO {
-        item.add_error("`interval` must not be zero");
+        item.add_item_error("`interval` must not be zero");
     }
     if plan.train > 1 && !matches!(plan.method, PlannedMethod::Send | PlannedMethod::Capacity) {
-        item.add_error("only the methods `send` and `capacity` have trains");
+        item.add_item_error("only the methods `send` and `capacity` have trains");
     }
     if plan.method == PlannedMethod::Capacity {
         check_capacity(item, plan);
     } else if object.read_member("slot").is_some() {
-        item.add_error("only the method `capacity` has a `slot`");
+        item.add_item_error("only the method `capacity` has a `slot`");
     }
     if plan.train_length() > MAX_TRAIN_TIME {
-        item.add_error(format!(
+        item.add_item_error(format!(
             "a train of {} is too long; at most {MAX_TRAIN_TIME} are possible",
             plan.train_length()
         ));
@@ -203,11 +206,11 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let ends = plan.lines.iter().flat_map(|line| {
         // Reflectors answer only addresses that they know.
         let asker = plan.method.has_reflectors().then_some(line.from);
-        let far = if let ProbeEnd::Port(port) = line.to { Some(port) } else { None };
+        let far = if let ProbeLineDestination::Port(port) = line.to { Some(port) } else { None };
         asker.filter(|_| far.is_some()).into_iter().chain(far)
     });
     if ends.into_iter().any(|port| !plan.addresses.contains_key(&port)) {
-        item.add_error("each port that probes or is probed needs its IP address in `addresses`");
+        item.add_item_error("each port that probes or is probed needs its IP address in `addresses`");
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
     // The port with the most lines decides, because each node keeps its own records.
@@ -216,25 +219,25 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let trains = u64::from(plan.count.saturating_add(first));
     let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
     if probes > MAX_PROBES {
-        item.add_error(format!("a port would send {probes} probes; at most {MAX_PROBES} are possible"));
+        item.add_item_error(format!("a port would send {probes} probes; at most {MAX_PROBES} are possible"));
     }
 }
 
 fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
     if plan.count < MIN_ESTIMATE_PAIRS || plan.train < MIN_LONGEST_TRAIN {
-        item.add_error(format!(
+        item.add_item_error(format!(
             "a capacity needs a `count` of at least {MIN_ESTIMATE_PAIRS} pairs and a `train` of at least {MIN_LONGEST_TRAIN} probes"
         ));
     }
     let least = plan.interval.as_u64().saturating_mul(MIN_ESTIMATE_PAIRS.into());
     if plan.slot.as_u64() <= least {
-        item.add_error(format!(
+        item.add_item_error(format!(
             "a `slot` of {} is too short: {MIN_ESTIMATE_PAIRS} pairs, one each {}, take longer",
             plan.slot, plan.interval
         ));
     }
     if plan.poisson || plan.gap > Nanos::ZERO {
-        item.add_error(
+        item.add_item_error(
             "the method `capacity` computes the departure times of its probes: remove `poisson` and `gap`",
         );
     }

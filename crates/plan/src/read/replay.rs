@@ -29,7 +29,7 @@ pub(super) fn read_source(
 ) -> Option<ReplaySource> {
     flow.refuse_members(&["packet", "size", "payload", "duration"], REPLAY_FRAMES_REASON);
     let recording = read_recording(&replay, tagged);
-    replay.refuse_unread();
+    replay.refuse_unread_members();
     let recording = recording?;
     let rate = if recording.timing == ReplayTiming::Even {
         timing::read_flow_rate(flow)?
@@ -77,7 +77,7 @@ fn read_rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
     let vlan = object.read_member("vlan").map(|item| parse_or_default(Some(item), "").ok_or(())).transpose();
     let addresses: Option<Vec<_>> =
         object.read_items("map_ip").into_iter().map(|item| parse_or_default(Some(item), "")).collect();
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(FrameRewrite {
         src_mac: src_mac.ok()?,
         dst_mac: dst_mac.ok()?,
@@ -95,7 +95,7 @@ fn parse_or_default<T: FromStr<Err: std::fmt::Display>>(
     match item.as_text()?.parse() {
         Ok(value) => Some(value),
         Err(error) => {
-            item.add_error(error.to_string());
+            item.add_item_error(error.to_string());
             None
         }
     }
@@ -105,7 +105,7 @@ fn read_mac(item: &DocumentItem<'_>) -> Option<[u8; 6]> {
     let text = item.as_text()?;
     let read = crate::recording::parse_mac(text);
     if read.is_none() {
-        item.add_error(format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"));
+        item.add_item_error(format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"));
     }
     read
 }
@@ -124,7 +124,7 @@ fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     // Without the member, packetrig knows no tag to remove.
     let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);
     let has_fcs = object.read_flag("has_fcs", false);
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(RecordingFacts {
         file_size: file_size?,
         frames: frames?,

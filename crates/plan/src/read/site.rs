@@ -20,17 +20,17 @@ pub(super) struct PortPlace {
 }
 
 /// Locations that ports of the plan already use, with the names of the ports.
-pub(super) type UsedLocations = HashMap<PortPlace, String>;
+pub(super) type UsedPortLocations = HashMap<PortPlace, String>;
 
 /// Reads the location of the port `name`, or notes why it is invalid.
 pub(super) fn read_location(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
     name: &str,
-    taken: &mut UsedLocations,
+    taken: &mut UsedPortLocations,
 ) -> Option<PortPlace> {
     let text = item.as_text()?;
-    let read = if options.fleet { parse_in_fleet(text) } else { parse_local(text) };
+    let read = if options.fleet { parse_fleet_place(text) } else { parse_local_place(text) };
     let found = match read {
         Ok(found) => found,
         Err(InvalidLocationReason { message, hint }) => {
@@ -41,7 +41,9 @@ pub(super) fn read_location(
     // Ports with the same label are different ports.
     if !matches!(found.site, PortHost::Any(_)) {
         match taken.entry(found.clone()) {
-            Entry::Occupied(other) => item.add_error(format!("`{text}` is port `{}` already", other.get())),
+            Entry::Occupied(other) => {
+                item.add_item_error(format!("`{text}` is port `{}` already", other.get()))
+            }
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }
     }
@@ -65,7 +67,7 @@ impl InvalidLocationReason {
 const FLEET_LOCATION_FORMATS: &str =
     "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
 
-fn parse_local(text: &str) -> Result<PortPlace, InvalidLocationReason> {
+fn parse_local_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
     let location: PortLocation = text.parse().map_err(|message| {
         let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias: `packetrig \
             serve --port IF=LOCATION`";
@@ -74,7 +76,7 @@ fn parse_local(text: &str) -> Result<PortPlace, InvalidLocationReason> {
     Ok(PortPlace { site: PortHost::Here, location })
 }
 
-fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidLocationReason> {
+fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
     // Only the first slash divides: behind it, a namespace may follow.
     let Some((node, interface)) = text.split_once('/') else {
         let Some(label) = text.strip_prefix(ANY_LABEL_PREFIX) else {
@@ -86,7 +88,7 @@ fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidLocationReason> {
                 hint,
             });
         };
-        if !is_label(label) {
+        if !is_port_label(label) {
             return Err(InvalidLocationReason::in_fleet(format!("`{label}` is not a label: {LABEL_FORMAT}")));
         }
         return Ok(PortPlace {
@@ -113,7 +115,7 @@ fn is_name(text: &str) -> bool {
 pub const LABEL_FORMAT: &str = "a word or `key=value`, of letters, digits, `-` and `_`";
 
 /// True for a possible label of a port or node: a word, or a key with a value.
-pub fn is_label(text: &str) -> bool {
+pub fn is_port_label(text: &str) -> bool {
     let parts_are_names = match text.split_once('=') {
         Some((key, value)) => is_name(key) && is_name(value),
         None => is_name(text),

@@ -23,7 +23,7 @@ fn read_frame_size(object: &DocumentObject<'_>, name: &'static str, default: u64
     let read = object.read_number(name, default, MIN_MIX_FRAME_BYTES, MAX_FRAME_BYTES);
     let size = FrameSize::new(clamp_to_u32(read));
     if size < FrameSize::MIN {
-        object.item.add_warning(format!(
+        object.item.add_item_warning(format!(
             "`{name}` of {read} bytes is below Ethernet's minimum: the frame is sent with 64 bytes"
         ));
     }
@@ -34,32 +34,32 @@ pub(super) fn read_size(flow: &DocumentObject<'_>, context: HeaderContext) -> Op
     let Some(object) = flow.read_object("size") else { return Some(SizePattern::Fixed(FrameSize::MIN)) };
     let size = match object.read_choice(&["fixed", "increment", "random", "weight_pairs"], "fixed") {
         "increment" => {
-            let steps = object.chosen_object("increment")?;
+            let steps = object.chosen_member_object("increment")?;
             let start = read_frame_size(&steps, "start", 64);
             let end = read_frame_size(&steps, "end", 1518);
             let step = u32::try_from(steps.read_number("step", 1, 1, MAX_FRAME_BYTES)).ok()?;
-            check_order(&steps, "start", start, "end", end)?;
-            steps.refuse_unread();
+            check_size_order(&steps, "start", start, "end", end)?;
+            steps.refuse_unread_members();
             SizePattern::Increment { start, end, step }
         }
         "random" => {
-            let range = object.chosen_object("random")?;
+            let range = object.chosen_member_object("random")?;
             let min = read_frame_size(&range, "min", 64);
             let max = read_frame_size(&range, "max", 1518);
-            check_order(&range, "min", min, "max", max)?;
-            range.refuse_unread();
+            check_size_order(&range, "min", min, "max", max)?;
+            range.refuse_unread_members();
             // OTG gives sizes no seed. The run's seed is in the report, so the same sizes can be sent again.
             // The flow is part of the draw, so that two flows of a run have different sizes.
             SizePattern::Random { min, max, seed: keyed_mix(context.options.seed, context.flow) }
         }
-        "weight_pairs" => SizePattern::Weighted(read_weights(&object.chosen_object("weight_pairs")?)?),
+        "weight_pairs" => SizePattern::Weighted(read_weights(&object.chosen_member_object("weight_pairs")?)?),
         _ => SizePattern::Fixed(read_frame_size(&object, "fixed", 64)),
     };
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(size)
 }
 
-fn check_order(
+fn check_size_order(
     object: &DocumentObject<'_>,
     low: &str,
     from: FrameSize,
@@ -67,7 +67,7 @@ fn check_order(
     to: FrameSize,
 ) -> Option<()> {
     if from > to {
-        object.item.add_error(format!("`{low}` ({from}) is above `{high}` ({to})"));
+        object.item.add_item_error(format!("`{low}` ({from}) is above `{high}` ({to})"));
         return None;
     }
     Some(())
@@ -76,12 +76,12 @@ fn check_order(
 fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     let mut pairs: Vec<(FrameSize, u32)> = Vec::new();
     if object.read_choice(&["predefined", "custom"], "predefined") == "custom" {
-        for item in object.each_item("custom").into_iter().flatten() {
+        for item in object.iter_items("custom").into_iter().flatten() {
             let pair = item.as_object()?;
             // The value is in hundredths: an absent weight is 1.
             let weight = pair.read_member("weight").map_or(Some(100), |item| read_hundredths(&item));
             pairs.push((read_frame_size(&pair, "size", 64), weight?));
-            pair.refuse_unread();
+            pair.refuse_unread_members();
         }
     } else {
         let names = ["imix", "ipsec_imix", "ipv6_imix", "standard_imix", "tcp_imix"];
@@ -94,13 +94,13 @@ fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
         };
         // The tables are sorted, so the first size is the smallest.
         if table[0].0 < 64 {
-            object.item.add_warning("sizes below 64 bytes of this mix are sent as 64");
+            object.item.add_item_warning("sizes below 64 bytes of this mix are sent as 64");
         }
         pairs.extend(table.iter().map(|(size, weight)| (FrameSize::new(*size).max(FrameSize::MIN), *weight)));
     }
     let mix = SizeMix::new(&pairs);
     if mix.is_none() {
-        object.item.add_error("a mix needs at least one size with a weight above zero");
+        object.item.add_item_error("a mix needs at least one size with a weight above zero");
     }
     mix
 }
@@ -110,7 +110,7 @@ fn read_hundredths(item: &DocumentItem<'_>) -> Option<u32> {
     let text = item.as_text()?;
     let weight = parse_decimal(text, 2).and_then(|value| u32::try_from(value).ok());
     if weight.is_none() {
-        item.add_error(format!("`{text}` is not a weight: a number from 0 with at most two decimals"));
+        item.add_item_error(format!("`{text}` is not a weight: a number from 0 with at most two decimals"));
     }
     weight
 }

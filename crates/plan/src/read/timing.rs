@@ -12,7 +12,7 @@ pub(super) fn read_flow_rate(flow: &DocumentObject<'_>) -> Option<Rate> {
         Some(item) => read_rate(&item, unit),
         None => default_rate(unit),
     };
-    object.refuse_unread();
+    object.refuse_unread_members();
     rate
 }
 
@@ -41,11 +41,11 @@ fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
     let value = u64::try_from(item.as_number(1, u64::MAX.into())?).ok()?;
     let bits = value.checked_mul(factor);
     if bits.is_none() {
-        item.add_error("the rate is higher than any link can carry");
+        item.add_item_error("the rate is higher than any link can carry");
     }
     // OTG's minimum of `bps`. The larger units start above it.
     if bits.is_some_and(|bits| bits < 672) {
-        item.add_error("the lowest bit rate is 672 bit/s: one smallest frame per second");
+        item.add_item_error("the lowest bit rate is 672 bit/s: one smallest frame per second");
         return None;
     }
     bits.map(|bits| Rate::Bits(BitRate::new(bits)))
@@ -56,7 +56,7 @@ fn read_percentage(item: &DocumentItem<'_>) -> Option<Rate> {
     // Seven places: one percent is 10^7 billionths.
     let share = parse_decimal(text, 7).filter(|billionths| (1..=1_000_000_000).contains(billionths));
     if share.is_none() {
-        item.add_error(format!("`{text}` is not a percentage above 0 and up to 100"));
+        item.add_item_error(format!("`{text}` is not a percentage above 0 and up to 100"));
     }
     share.map(Share::from_billionths).map(Rate::Share)
 }
@@ -67,25 +67,28 @@ pub(super) fn read_duration(flow: &DocumentObject<'_>) -> Option<StreamDuration>
         StreamDuration { amount: StreamAmount::Continuous, delay: InterFrameGap::Bytes(0), gap: 12 };
     let Some(object) = flow.read_object("duration") else { return Some(forever) };
     let choice = object.read_choice(&["continuous", "fixed_packets", "fixed_seconds", "burst"], "continuous");
-    let inner = object.chosen_object(choice)?;
+    let inner = object.chosen_member_object(choice)?;
     let amount = match choice {
         "fixed_packets" => StreamAmount::Packets(inner.read_number("packets", 1, 1, u32::MAX.into())),
         "fixed_seconds" => StreamAmount::Seconds(read_seconds(&inner)?),
         "burst" => StreamAmount::Bursts {
             bursts: inner.read_number("bursts", 0, 0, u32::MAX.into()),
             packets: inner.read_number("packets", 1, 1, u32::MAX.into()),
-            between: read_gap(inner.read_object("inter_burst_gap"))?,
+            between: read_inter_frame_gap(inner.read_object("inter_burst_gap"))?,
         },
         _ => StreamAmount::Continuous,
     };
     let gap_bytes = u32::try_from(inner.read_number("gap", 12, 0, 1 << 20)).ok()?;
     // OTG gives every duration but `burst` a delay.
-    let delay =
-        if choice == "burst" { InterFrameGap::Bytes(0) } else { read_gap(inner.read_object("delay"))? };
+    let delay = if choice == "burst" {
+        InterFrameGap::Bytes(0)
+    } else {
+        read_inter_frame_gap(inner.read_object("delay"))?
+    };
     if inner.item.path != object.item.path {
-        inner.refuse_unread();
+        inner.refuse_unread_members();
     }
-    object.refuse_unread();
+    object.refuse_unread_members();
     Some(StreamDuration { amount, delay, gap: gap_bytes })
 }
 
@@ -94,22 +97,22 @@ fn read_seconds(object: &DocumentObject<'_>) -> Option<Nanos> {
     let text = item.as_text()?;
     let ns = parse_decimal(text, 9).filter(|ns| *ns > 0);
     if ns.is_none() {
-        item.add_error(format!("`{text}` is not a number of seconds above 0"));
+        item.add_item_error(format!("`{text}` is not a number of seconds above 0"));
     }
     ns.map(Nanos::new)
 }
 
-fn read_gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
+fn read_inter_frame_gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
     let Some(object) = object else { return Some(InterFrameGap::Bytes(0)) };
     let choice = object.read_choice(&["bytes", "nanoseconds", "microseconds"], "bytes");
     let item = object.read_member(choice);
-    object.refuse_unread();
+    object.refuse_unread_members();
     let Some(item) = item else { return Some(InterFrameGap::Bytes(0)) };
     let text = item.as_text()?;
     let places = if choice == "microseconds" { 3 } else { 0 };
     let value = parse_decimal(text, places);
     if value.is_none() {
-        item.add_error(format!("`{text}` is not a number of {choice}"));
+        item.add_item_error(format!("`{text}` is not a number of {choice}"));
     }
     value.map(|value| {
         if choice == "bytes" { InterFrameGap::Bytes(value) } else { InterFrameGap::Time(Nanos::new(value)) }

@@ -1,6 +1,6 @@
 //! Divides the load of a trial among flows, directions and senders, and limits it.
 
-use super::{FlowLoad, TrialTraffic, set_size};
+use super::{FlowLoad, TrialTraffic, set_flow_size};
 use crate::model::{BoundPlan, MeanSize, Plan};
 use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{FrameRate, FrameSize, Rate, Share};
@@ -116,7 +116,7 @@ impl TrialTraffic {
             Rate::Frames(rate) => FrameRate::as_f64(rate) / frames,
             Rate::Bits(rate) => rate.bits_per_second() as f64 / bits,
             Rate::Share(share) => {
-                let speed = bound.speeds[port].ok_or_else(|| unknown_speed(&bound.plan, port))?;
+                let speed = bound.speeds[port].ok_or_else(|| unknown_speed_error(&bound.plan, port))?;
                 speed.bits_per_second() as f64 * share_as_fraction(share) / line_bits
             }
         }))
@@ -151,7 +151,7 @@ impl TrialTraffic {
         let mut document = self.document.clone();
         let flows = document.get_mut("flows").and_then(serde_json::Value::as_array_mut).into_iter().flatten();
         if let Some(size) = size {
-            flows.for_each(|flow| set_size(flow, size));
+            flows.for_each(|flow| set_flow_size(flow, size));
         }
         self.bind_document(&document.to_string())
     }
@@ -179,7 +179,7 @@ fn has_room_for_tags(plan: &Plan) -> bool {
         .all(|template| template.tag_form(template.spec().size.min_size()) == Some(TagForm::Full))
 }
 
-fn unknown_speed(plan: &Plan, port: usize) -> PlanProblems {
+fn unknown_speed_error(plan: &Plan, port: usize) -> PlanProblems {
     let message = format!("the link speed of port `{}` is not known", plan.ports[port].name);
     PlanProblems(vec![PlanProblem::error(format!("ports[{port}]"), message)])
 }

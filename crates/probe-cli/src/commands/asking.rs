@@ -78,7 +78,7 @@ pub(super) struct TargetProbeSeries<'m> {
     pub(super) header: ProbeHeader,
 }
 
-pub(super) fn make_line<'m>(
+pub(super) fn open_probe_line<'m>(
     asking: &AskingArgs,
     files: RecordFiles,
     way: ProbePath,
@@ -86,7 +86,7 @@ pub(super) fn make_line<'m>(
     turn: ProbeLineTurn,
 ) -> Result<TargetProbeSeries<'m>, Error> {
     // The file is opened before any probe is sent: an unwritable file would lose the result.
-    files.check_tables(&asking.write)?;
+    files.check_table_files(&asking.write)?;
     let chosen = mechanism::choose_mechanism(&asking.release, &way.location);
     let seed = asking.seed.unwrap_or_else(identity::random_seed);
     let schedule = make_schedule(asking, &way, seed)?;

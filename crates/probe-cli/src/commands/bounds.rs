@@ -55,7 +55,7 @@ fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
 }
 
 /// Refuses two targets with one address: limits are per address, and two lines would share them without knowing.
-pub(super) fn refuse_repeated(targets: &[ProbeTarget]) -> Result<(), Error> {
+pub(super) fn refuse_repeated_addresses(targets: &[ProbeTarget]) -> Result<(), Error> {
     let mut addresses = BTreeSet::new();
     // Targets are compared by address: two names can be one host.
     let twice = targets.iter().find(|target| !addresses.insert(target.address));

@@ -81,7 +81,7 @@ impl ConnectedPorts {
         // A veth takes redirected frames only while its peer has an XDP program or GRO. Without the rights to load one, the
         // mechanism `live` reports that it is not available.
         let port = &lab.ports()[1];
-        let pass = xdp::attach_pass(port.netns(), port.link.index, &far.interface).ok();
+        let pass = xdp::attach_xdp_pass_program(port.netns(), port.link.index, &far.interface).ok();
         Ok(Self { near, far, _pass: pass, _lab: Some(lab) })
     }
 }

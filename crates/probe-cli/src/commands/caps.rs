@@ -55,7 +55,7 @@ fn machine_facts() -> Result<Value, Error> {
     let offset = clock::realtime_offset();
     let clocks = ClockState::read_current()?;
     Ok(json!({
-        "kernel": packetrig_sys::kernel::release_name(),
+        "kernel": packetrig_sys::kernel::kernel_release_name(),
         "processors": sched::allowed_cpus()?.len(),
         "may_have_real_time_priority": ThreadRights::current().has_capability("CAP_SYS_NICE"),
         "real_time_share_us": sched::real_time_share(),
@@ -113,7 +113,7 @@ const fn stage_name(stage: DepartureStage) -> &'static str {
 
 fn device_clock(location: &PortLocation) -> String {
     // An error counts as no clock: the rest of the page is still useful.
-    let netns = NetNs::open_or_current(location.namespace.as_deref());
+    let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref());
     let stamping =
         netns.and_then(|netns| EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&location.interface));
     match stamping.ok().and_then(|stamping| stamping.clock) {

@@ -38,7 +38,7 @@ enum TrainTarget {
 }
 
 /// Request of one of the two commands.
-struct EstimateInquiry<'a> {
+struct EstimateRequest<'a> {
     what: &'static str,
     target: &'a ProbeTarget,
     whom: TrainTarget,
@@ -48,7 +48,7 @@ struct EstimateInquiry<'a> {
     longest: u32,
 }
 
-pub(super) fn run_capacity(
+pub(super) fn estimate_capacity(
     arguments: &CapacityArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
@@ -58,7 +58,7 @@ pub(super) fn run_capacity(
         (Some(port), None) => TrainTarget::Udp(port),
         (None, None) => TrainTarget::Echo,
     };
-    let inquiry = EstimateInquiry {
+    let inquiry = EstimateRequest {
         what: "capacity",
         target: &arguments.target,
         whom,
@@ -67,10 +67,10 @@ pub(super) fn run_capacity(
         longest: 50,
     };
     let count = arguments.count as usize;
-    inquiry.run_inquiry(output, |shape| capacity_estimator(arguments.method, count, shape))
+    inquiry.run_inquiry(output, |shape| capacity_rate_estimator(arguments.method, count, shape))
 }
 
-pub(super) fn run_available(
+pub(super) fn estimate_available_bandwidth(
     arguments: &AvailableArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
@@ -83,7 +83,7 @@ pub(super) fn run_available(
             arguments.target
         )));
     };
-    let inquiry = EstimateInquiry {
+    let inquiry = EstimateRequest {
         what: "available",
         target: &arguments.target,
         whom: TrainTarget::Reflector(port),
@@ -91,10 +91,14 @@ pub(super) fn run_available(
         files,
         longest: 100,
     };
-    inquiry.run_inquiry(output, |shape| available_estimator(arguments, shape))
+    inquiry.run_inquiry(output, |shape| available_rate_estimator(arguments, shape))
 }
 
-fn capacity_estimator(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<dyn RateEstimator> {
+fn capacity_rate_estimator(
+    method: CapacityMethod,
+    count: usize,
+    shape: TrainShape,
+) -> Box<dyn RateEstimator> {
     match method {
         CapacityMethod::Pair => Box::new(PairEstimator::new(PairSelection::Mode, count, shape)),
         CapacityMethod::Capprobe => Box::new(PairEstimator::new(PairSelection::LeastDelay, count, shape)),
@@ -102,7 +106,7 @@ fn capacity_estimator(method: CapacityMethod, count: usize, shape: TrainShape) -
     }
 }
 
-fn available_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
+fn available_rate_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
     match arguments.method {
         AvailableMethod::Pathload => {
             let fleets = FleetShape {
@@ -129,15 +133,15 @@ fn repetition_count(arguments: &AvailableArgs, usual: usize) -> usize {
     arguments.count.map_or(usual, |count| count as usize)
 }
 
-impl EstimateInquiry<'_> {
+impl EstimateRequest<'_> {
     fn run_inquiry(
         &self,
         output: &mut CommandOutput,
         estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
     ) -> Result<CommandExit, Error> {
         // The file is opened before any probe is sent: an unwritable file would lose the result.
-        self.files.check_tables(&self.flags.write)?;
-        let choose = mechanism::choose_for_trains;
+        self.files.check_table_files(&self.flags.write)?;
+        let choose = mechanism::choose_mechanism_for_trains;
         bounds::print_addresses([self.target]);
         let setup = ProbeSetup::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
         let mut header = setup.probe_header()?;
@@ -178,7 +182,7 @@ impl EstimateInquiry<'_> {
     fn write_records(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
         let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
         for file in &self.flags.write {
-            // Frames are not kept: `check_tables` has refused the formats that store them.
+            // Frames are not kept: `check_table_files` has refused the formats that store them.
             self.files.write_file(file, &header, records, &mut |_, _| {})?;
         }
         Ok(())

@@ -34,9 +34,9 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
         MechanismArg::Auto => {
             // Timing errors belong to a kernel and a driver: a calibration of another kernel or driver says
             // nothing about this interface.
-            let driver = circumstances::find_driver(location);
+            let driver = circumstances::find_driver_name(location);
             let calibration = load_calibration().filter(|kept| {
-                kept.kernel == kernel::release_name() && driver.as_ref() == Some(&kept.driver)
+                kept.kernel == kernel::kernel_release_name() && driver.as_ref() == Some(&kept.driver)
             });
             let (mechanism, why) = choice::choose_mechanism(
                 // The mechanism is opened and dropped at once: only the attempt shows whether kernel,
@@ -51,7 +51,7 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
 
 /// Chooses a mechanism for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds
 /// a frame blocks all other kernel work on its processor, for example the timer of a shaper on this machine.
-pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
+pub(super) fn choose_mechanism_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(_) => choose_mechanism(flags, location),
         MechanismArg::Auto => {

@@ -57,7 +57,7 @@ fn measure_local_interfaces(
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
     let permit = bounds::read_permit(&asking.bounds)?;
-    let Arrival { index, address } = find_arrival(to, arguments.address)?;
+    let ArrivalInterface { index, address } = find_arrival_interface(to, arguments.address)?;
     let way = asking::find_permitted_path(asking, &permit, address)?;
     // Both ports are held: the kernel must answer neither the arriving probes, nor the packets that they cause.
     let own = SilencedPort::reserve_any_port(way.location.namespace.as_deref(), way.ends.source)?;
@@ -68,7 +68,7 @@ fn measure_local_interfaces(
     let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
     let from = way.location.to_string();
     let TargetProbeSeries { line, mut header } =
-        asking::make_line(asking, host.files, way, Box::new(method), ProbeLineTurn::ALONE)?;
+        asking::open_probe_line(asking, host.files, way, Box::new(method), ProbeLineTurn::ALONE)?;
     header.targets = vec![format!("{from} to {to}")];
     let headers = [header];
     signal::latch_end_signals()?;
@@ -98,22 +98,22 @@ fn measure_local_interfaces(
     Ok(asking::exit_code(asking, &outcomes))
 }
 
-struct Arrival {
+struct ArrivalInterface {
     /// Number of the interface.
     index: u32,
     address: IpAddr,
 }
 
-fn find_arrival(to: &PortLocation, wanted: Option<IpAddr>) -> Result<Arrival, Error> {
-    let netns = NetNs::open_or_current(to.namespace.as_deref())?;
+fn find_arrival_interface(to: &PortLocation, wanted: Option<IpAddr>) -> Result<ArrivalInterface, Error> {
+    let netns = NetNs::open_named_or_current_namespace(to.namespace.as_deref())?;
     let mut links = NamespaceLinks::open_in(&netns)?;
-    let index = links.by_name(&to.interface)?.index;
+    let index = links.find_link_by_name(&to.interface)?.index;
     let mut addresses: Vec<IpAddr> =
         links.list_addresses()?.into_iter().filter(|address| address.index == index).map(|a| a.ip).collect();
     // A stable sort: the first IPv4 address in the order of the kernel, otherwise the first IPv6 address.
     addresses.sort_by_key(IpAddr::is_ipv6);
     let found = addresses.into_iter().find(|ip| wanted.is_none_or(|wanted| wanted == *ip));
-    found.map(|address| Arrival { index, address }).ok_or_else(|| {
+    found.map(|address| ArrivalInterface { index, address }).ok_or_else(|| {
         let what = wanted.map_or_else(|| "no address".to_owned(), |ip| format!("not the address {ip}"));
         Error::Usage(format!("{to} has {what}; add an address that probes can be sent to"))
     })

@@ -26,7 +26,7 @@ pub(super) fn run_ping(
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
     bounds::print_addresses(&arguments.targets);
-    bounds::refuse_repeated(&arguments.targets)?;
+    bounds::refuse_repeated_addresses(&arguments.targets)?;
     let permit = bounds::read_permit(&asking.bounds)?;
     let ways: Vec<ProbePath> = arguments
         .targets
@@ -40,7 +40,7 @@ pub(super) fn run_ping(
     let mut listeners = asking::open_listeners(&ways, port.number())?;
     let mut lines = Vec::new();
     let mut headers = Vec::new();
-    for asked in make_lines(arguments, host.files, &permit, &ways, &port)? {
+    for asked in open_probe_lines(arguments, host.files, &permit, &ways, &port)? {
         lines.push(asked.line);
         headers.push(asked.header);
     }
@@ -91,7 +91,7 @@ impl AnswerPort {
         // An answered SYN leaves a half-open connection at the target. Only the RST of our kernel closes it, so the port
         // is reserved and not silenced.
         if arguments.tcp.is_some() {
-            let netns = NetNs::open_or_current(namespace)?;
+            let netns = NetNs::open_named_or_current_namespace(namespace)?;
             return Ok(Self::Reserved(ReservedPort::reserve_any_tcp(&netns, first.ends.source)?));
         }
         if arguments.udp.is_none() {
@@ -119,7 +119,7 @@ impl AnswerPort {
     }
 }
 
-fn make_lines(
+fn open_probe_lines(
     arguments: &PingArgs,
     files: RecordFiles,
     permit: &ProbePermit,
@@ -142,7 +142,7 @@ fn make_lines(
             }
         };
         let turn = ProbeLineTurn { nth, of: ways.len() };
-        lines.push(asking::make_line(&arguments.asking, files, way.clone(), method, turn)?);
+        lines.push(asking::open_probe_line(&arguments.asking, files, way.clone(), method, turn)?);
     }
     Ok(lines)
 }
@@ -151,7 +151,7 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
     match event {
         AskEvent::Sent { .. } => {}
         AskEvent::Ended { line, end } => {
-            print_line(names, line, show::end_text(&end).unwrap_or_default(), output);
+            print_line(names, line, show::series_end_text(&end).unwrap_or_default(), output);
         }
         AskEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {

@@ -16,8 +16,11 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::udp::WatchedSocket;
 use packetrig_sys::{clock, signal};
 
-pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::reflect_needs(arguments))?;
+pub(super) fn run_reflect_command(
+    arguments: &ReflectArgs,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::reflect_program_needs(arguments))?;
     let permit = bounds::read_permit(&arguments.bounds)?;
     let settings = ReflectorSettings {
         key: arguments.auth.as_deref().map(stamp::read_key).transpose()?,
@@ -33,7 +36,7 @@ pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -
                 per address";
         return Err(Error::Usage(format!("{}: {why}", arguments.address)));
     }
-    let netns = NetNs::open_or_current(arguments.netns.as_deref())?;
+    let netns = NetNs::open_named_or_current_namespace(arguments.netns.as_deref())?;
     // Port 862 and another namespace both take rights, so the socket opens before they are given up.
     let mut socket = WatchedSocket::bind_in(&netns, arguments.address)?;
     signal::latch_end_signals()?;

@@ -21,7 +21,7 @@ pub(super) fn make_schedule(
         return script::read_schedule(&read_text(file)?).map_err(|error| script_error(file, &error));
     }
     if let Some(file) = &flags.from_capture {
-        return read_capture(file);
+        return read_capture_schedule(file);
     }
     let made = match (flags.poisson, flags.chirp) {
         (Some(mean), _) => ProbeSchedule::poisson(flags.count, mean, length, seed),
@@ -60,7 +60,7 @@ fn read_text(file: &Path) -> Result<String, Error> {
 }
 
 /// Times and lengths of a capture file.
-fn read_capture(file: &Path) -> Result<ProbeSchedule, Error> {
+fn read_capture_schedule(file: &Path) -> Result<ProbeSchedule, Error> {
     // The whole file: a schedule holds all of its probes in memory anyway.
     let bytes = std::fs::read(file).map_err(|source| Error::unreadable_file(file, source))?;
     let mut decoder = CaptureDecoder::new();

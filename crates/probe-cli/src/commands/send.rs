@@ -21,7 +21,7 @@ use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use serde_json::json;
 
-pub(super) fn run_send(
+pub(super) fn run_send_command(
     arguments: &Arguments,
     files: RecordFiles,
     output: &mut CommandOutput,
@@ -31,12 +31,12 @@ pub(super) fn run_send(
     let seed = arguments.schedule.seed.unwrap_or_else(identity::random_seed);
     let schedule = schedule::make_schedule(&arguments.schedule, &arguments.content, seed)?;
     bounds::print_addresses(&arguments.to);
-    bounds::refuse_repeated(&arguments.to)?;
+    bounds::refuse_repeated_addresses(&arguments.to)?;
     let permit = bounds::read_permit(&arguments.bounds)?;
     let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
     // `_loopbacks` and not `_`: a bare underscore would drop the guards at the end of this statement.
     let TargetSendPaths { mut aims, loopbacks: _loopbacks } =
-        make_aims(arguments, &permit, &chosen, &schedule)?;
+        open_target_paths(arguments, &permit, &chosen, &schedule)?;
     let mut header = circumstances::probe_header(
         &arguments.interface,
         chosen.mechanism,
@@ -62,7 +62,7 @@ struct TargetSendPaths {
     loopbacks: Vec<OpenLoopback>,
 }
 
-fn make_aims(
+fn open_target_paths(
     arguments: &Arguments,
     permit: &ProbePermit,
     chosen: &ChosenMechanism,
@@ -103,7 +103,7 @@ fn probe_content(
         parse_hex(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
     // The permission is for the target: a frame with another destination would go around it, and one with another source would make
     // others receive the answers.
-    if frame.len() > way.longest_frame() || !send::is_between(&frame, &way.ends) {
+    if frame.len() > way.longest_frame() || !send::is_frame_between(&frame, &way.ends) {
         let from = way.ends.source;
         let to = way.ends.target;
         let most = way.longest_frame();

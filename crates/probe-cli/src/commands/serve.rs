@@ -19,7 +19,7 @@ use packetrig_program::numbers::format_count;
 use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::sandbox::{self, ThreadConfinement};
 use packetrig_program::table::format_table;
-use packetrig_program::{check_allowed_users, make_safe};
+use packetrig_program::{check_allowed_users, escape_unsafe_text};
 use packetrig_release::default_socket;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, private_files, signal};
@@ -31,13 +31,16 @@ use std::path::{Path, PathBuf};
 /// Bytes of a client in the queue, for each packet of its quota: one full Ethernet frame.
 const QUEUE_BYTES_PER_PACKET: u64 = 1_514;
 
-pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn run_serve_command(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
     // There is no token: the kernel attaches the user's number to the connection.
     check_allowed_users(&users, overflow_user(), None)?;
     // The socket's directory is made before the sandbox: Landlock has rules only for existing directories.
     let socket = prepare_socket(arguments)?;
-    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments, &socket))?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_program_needs(arguments, &socket))?;
     let permit = bounds::read_permit(&arguments.bounds)?;
     let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
     let release = release::open_pipeline(&arguments.interface, chosen.mechanism, chosen.options)?;
@@ -186,7 +189,7 @@ fn client_row(client: &PastClient) -> Vec<String> {
     );
     vec![
         // The program gives this name itself.
-        format!("{} ({})", make_safe(&client.name), client.process),
+        format!("{} ({})", escape_unsafe_text(&client.name), client.process),
         client.user.to_string(),
         format_count(counts.sent),
         format_count(counts.late),

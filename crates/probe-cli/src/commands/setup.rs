@@ -71,6 +71,6 @@ impl ProbeSetup {
     /// Receives the packets that come to the own port, and holds this many frames while no thread reads them.
     pub(super) fn open_listener(&self, frames: u32) -> Result<PacketListener, Error> {
         let wanted = WantedPackets { addresses: vec![self.way.ends.source], port: Some(self.own_port()) };
-        Ok(PacketListener::open_holding(&self.way.location, self.way.index, &wanted, frames)?)
+        Ok(PacketListener::open_listener_with_held_port(&self.way.location, self.way.index, &wanted, frames)?)
     }
 }

@@ -69,12 +69,14 @@ pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -
     text.push('\n');
     text.push_str(&summary.rtt.map(|rtt| times_text("  round trip", &rtt)).unwrap_or_default());
     text.extend([format!("  released by {} ({})\n", header.mechanism, header.why)]);
-    text.push_str(&end_text(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default());
+    text.push_str(
+        &series_end_text(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default(),
+    );
     text
 }
 
 /// Reason why a series ended early; `None` if it did not.
-pub(super) fn end_text(end: &SeriesEndReason) -> Option<String> {
+pub(super) fn series_end_text(end: &SeriesEndReason) -> Option<String> {
     match end {
         // The user asked for the interrupt, so it needs no explanation.
         SeriesEndReason::Done | SeriesEndReason::Stopped => None,

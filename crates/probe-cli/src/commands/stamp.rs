@@ -56,7 +56,7 @@ pub(super) fn run_session(
         session_settings(wanted.target.port(), flags, own.port(), before.offset_ns)?,
     );
     let TargetProbeSeries { line, mut header } =
-        asking::make_line(asking, host.files, way, Box::new(&mut sender), ProbeLineTurn::ALONE)?;
+        asking::open_probe_line(asking, host.files, way, Box::new(&mut sender), ProbeLineTurn::ALONE)?;
     header.targets = vec![wanted.target.to_string()];
     let mut lines = [line];
     let headers = [header];
@@ -205,7 +205,7 @@ pub(super) fn read_key(file: &Path) -> Result<SessionKey, Error> {
 fn print_event(event: &AskEvent<'_>, output: &mut CommandOutput) {
     match event {
         AskEvent::Sent { .. } => {}
-        AskEvent::Ended { end, .. } => output.write_line(show::end_text(end).unwrap_or_default()),
+        AskEvent::Ended { end, .. } => output.write_line(show::series_end_text(end).unwrap_or_default()),
         AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
             output.write_line(format_args!(
                 "{}: seq={} time={}",

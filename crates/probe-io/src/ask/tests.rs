@@ -61,9 +61,9 @@ fn probes_are_answered_once_at_exact_intervals() {
 #[test]
 fn closed_and_open_ports_are_told_apart() {
     let Some(lab) = ProbeLab::new() else { return };
-    let far = NetNs::open_named(&lab.far).unwrap();
-    let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
-    let echo = far.run_in(|| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
+    let far = NetNs::open_named_namespace(&lab.far).unwrap();
+    let listener = far.run_in_namespace(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
+    let echo = far.run_in_namespace(|| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
     let port = listener.local_addr().unwrap().port();
     let echo_port = echo.local_addr().unwrap().port();
     echo.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
@@ -99,7 +99,7 @@ fn closed_and_open_ports_are_told_apart() {
 fn lossy_probe_series_ends_early() {
     let Some(lab) = ProbeLab::new() else { return };
     // The far end has the address on its cable and drops echo requests.
-    let far = NetNs::open_named(&lab.far).unwrap();
+    let far = NetNs::open_named_namespace(&lab.far).unwrap();
     packetrig_sys::kernel::write_setting(&far, "net/ipv4/icmp_echo_ignore_all", "1").unwrap();
     let way = way(&lab, "192.0.2.2");
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 80)];

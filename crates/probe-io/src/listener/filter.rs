@@ -21,7 +21,7 @@ const INDEX_HEADER: u16 = 0xb1;
 const BPF_JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-const fn make_insn(code: u16, k: u32) -> ClassicInsn {
+const fn classic_instruction(code: u16, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt: 0, jf: 0, k }
 }
 
@@ -30,8 +30,8 @@ const fn jump_if_equal(k: u32, then: u8, other: u8) -> ClassicInsn {
     ClassicInsn { code: BPF_JUMP_EQUAL, jt: then, jf: other, k }
 }
 
-const PASS_INSTRUCTION: ClassicInsn = make_insn(RETURN, u32::MAX);
-const DROP_INSTRUCTION: ClassicInsn = make_insn(RETURN, 0);
+const PASS_INSTRUCTION: ClassicInsn = classic_instruction(RETURN, u32::MAX);
+const DROP_INSTRUCTION: ClassicInsn = classic_instruction(RETURN, 0);
 
 /// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read_answer` checks every frame again.
 pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
@@ -65,12 +65,12 @@ fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) continue with the destination port, every
         // other protocol jumps to DROP.
-        make_insn(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 9),
+        classic_instruction(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 9),
         jump_if_equal(1, 5, 0),
         jump_if_equal(6, 1, 0),
         jump_if_equal(17, 0, 4),
-        make_insn(INDEX_HEADER, NETWORK_HEADER_OFFSET),
-        make_insn(BPF_LOAD_HALF_INDEXED, NETWORK_HEADER_OFFSET + 2),
+        classic_instruction(INDEX_HEADER, NETWORK_HEADER_OFFSET),
+        classic_instruction(BPF_LOAD_HALF_INDEXED, NETWORK_HEADER_OFFSET + 2),
         port,
         PASS_INSTRUCTION,
         DROP_INSTRUCTION,
@@ -79,17 +79,17 @@ fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
         LoadCondition { load: BPF_LOAD_HALF, at: ETHERTYPE_OFFSET, value: 0x0800 },
         LoadCondition { load: LOAD_WORD, at: NETWORK_HEADER_OFFSET + 16, value: u32::from(ip) },
     ];
-    guard_block(&conditions, body)
+    guard_instructions(&conditions, body)
 }
 
 fn ipv6_block(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // Next header, as above; 58 is ICMPv6. Answers with extension headers are dropped: classic BPF has no loop to follow them.
-        make_insn(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 6),
+        classic_instruction(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 6),
         jump_if_equal(58, 4, 0),
         jump_if_equal(6, 1, 0),
         jump_if_equal(17, 0, 3),
-        make_insn(BPF_LOAD_HALF, NETWORK_HEADER_OFFSET + 40 + 2),
+        classic_instruction(BPF_LOAD_HALF, NETWORK_HEADER_OFFSET + 40 + 2),
         port,
         PASS_INSTRUCTION,
         DROP_INSTRUCTION,
@@ -105,7 +105,7 @@ fn ipv6_block(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
             value,
         }),
     );
-    guard_block(&conditions, body)
+    guard_instructions(&conditions, body)
 }
 
 /// A value that a frame must have at an offset.
@@ -116,20 +116,20 @@ struct LoadCondition {
 }
 
 /// Runs the body if every load gives its value; jumps behind the body otherwise.
-fn guard_block(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
+fn guard_instructions(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for (nth, condition) in conditions.iter().enumerate() {
         // The instructions to skip: two for each further condition, and the body. With five conditions that is 16, far below 255.
         let rest = 2 * (conditions.len() - nth - 1) + body.len();
-        program.push(make_insn(condition.load, condition.at));
-        program.push(jump_if_equal(condition.value, 0, jump_over(rest)));
+        program.push(classic_instruction(condition.load, condition.at));
+        program.push(jump_if_equal(condition.value, 0, jump_over_instructions(rest)));
     }
     program.extend(body);
     program
 }
 
 /// The offset of a forward jump. Blocks have at most 18 instructions, so it is never clamped.
-fn jump_over(instructions: usize) -> u8 {
+fn jump_over_instructions(instructions: usize) -> u8 {
     clamp_to_u8(instructions)
 }
 
@@ -156,12 +156,12 @@ mod tests {
         let source = from.parse().unwrap();
         let ends = ProbeFrameEndpoints { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
         let mut frame = Vec::new();
-        ends.write_echo(1, 1, &[], &mut frame);
+        ends.write_echo_frame(1, 1, &[], &mut frame);
         let echo = program.matches_frame(&frame);
-        ends.write_udp(9, port, &[], &mut frame);
+        ends.write_udp_frame(9, port, &[], &mut frame);
         let udp = program.matches_frame(&frame);
         let segment = TcpSegment { source_port: 9, target_port: port, ..TcpSegment::default() };
-        ends.write_tcp(&segment, &mut frame);
+        ends.write_tcp_frame(&segment, &mut frame);
         [echo, udp, program.matches_frame(&frame)]
     }
 

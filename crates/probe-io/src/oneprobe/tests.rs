@@ -17,8 +17,8 @@ const MANNER: OneprobeOptions =
 
 /// A server that answers every request with this many bytes.
 fn serve(lab: &ProbeLab, bytes: usize) -> u16 {
-    let far = NetNs::open_named(&lab.far).unwrap();
-    let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
+    let far = NetNs::open_named_namespace(&lab.far).unwrap();
+    let listener = far.run_in_namespace(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming() {

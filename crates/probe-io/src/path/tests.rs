@@ -20,7 +20,7 @@ fn ask<T>(
     let mut heard = None;
     while heard.is_none() && clock::monotonic_ns() < deadline {
         ear.wait_for_frames(Nanos::from_millis(50)).unwrap();
-        ear.take_frames(|one| {
+        ear.receive_waiting_frames(|one| {
             let answer = one.read_answer().filter(|answer| answer.is_sound);
             if let Some(it) = answer.and_then(|answer| found(answer.content)) {
                 heard = Some((it, one.at));
@@ -33,7 +33,7 @@ fn ask<T>(
 
 fn echoes(way: &ProbePath) {
     let mut frame = Vec::new();
-    way.ends.write_echo(77, 3, b"anybody?", &mut frame);
+    way.ends.write_echo_frame(77, 3, b"anybody?", &mut frame);
     let is_it = |content: AnswerContent<'_>| match content {
         AnswerContent::Echo { identifier: 77, sequence: 3, payload: b"anybody?" } => Some(()),
         _ => None,
@@ -56,7 +56,7 @@ fn path_to_neighbour_is_found_for_both_families() {
 #[test]
 fn own_address_uses_loopback_and_restores_its_setting() {
     let Some(lab) = ProbeLab::new() else { return };
-    let netns = NetNs::open_named(&lab.near).unwrap();
+    let netns = NetNs::open_named_namespace(&lab.near).unwrap();
     let setting = || kernel::read_setting(&netns, "net/ipv4/conf/lo/route_localnet").unwrap();
     for ip in ["127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"] {
         let way = find_path(Some(&lab.near), permitted(ip), None).unwrap();
@@ -84,8 +84,8 @@ fn missing_path_error_names_its_cause() {
 #[test]
 fn silenced_port_receives_answers_but_sends_no_reset() {
     let Some(lab) = ProbeLab::new() else { return };
-    let far = NetNs::open_named(&lab.far).unwrap();
-    let listener = far.run_in(|| std::net::TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
+    let far = NetNs::open_named_namespace(&lab.far).unwrap();
+    let listener = far.run_in_namespace(|| std::net::TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let target_port = listener.local_addr().unwrap().port();
     let way = find_path(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
     let hush = SilencedPort::reserve_any_port(Some(&lab.near), way.ends.source).unwrap();
@@ -98,21 +98,21 @@ fn silenced_port_receives_answers_but_sends_no_reset() {
         ..TcpSegment::default()
     };
     let mut frame = Vec::new();
-    way.ends.write_tcp(&syn, &mut frame);
+    way.ends.write_tcp_frame(&syn, &mut frame);
     let flags_of = |content: AnswerContent<'_>| match content {
         AnswerContent::Tcp(tcp) => Some((tcp.flags, tcp.acknowledgement)),
         _ => None,
     };
     // A listener at the far end receives what we send: the first segment, and no reset behind it.
     let there = PortLocation { namespace: Some(lab.far.clone()), interface: "b".into() };
-    let index = NamespaceLinks::open_in(&far).unwrap().by_name("b").unwrap().index;
+    let index = NamespaceLinks::open_in(&far).unwrap().find_link_by_name("b").unwrap().index;
     let wanted = WantedPackets { addresses: vec![way.ends.target], port: Some(target_port) };
     let mut far_ear = PacketListener::open_at_interface(&there, index, &wanted).unwrap();
     let (answer, _, _) = ask(&way, Some(hush.port()), &frame, flags_of);
     assert_eq!(answer, (flags::SYN | flags::ACK, 1_001));
     std::thread::sleep(std::time::Duration::from_millis(50));
     let mut seen = Vec::new();
-    far_ear.take_frames(|heard| {
+    far_ear.receive_waiting_frames(|heard| {
         seen.extend(heard.read_answer().and_then(|answer| flags_of(answer.content)).map(|(flags, _)| flags));
     });
     assert_eq!(seen, [flags::SYN]);

@@ -21,7 +21,7 @@ fn reflect_session_returns_ordered_far_stamps() {
 }
 
 fn session(lab: &ProbeLab, key: Option<SessionKey>) {
-    let far = NetNs::open_named(&lab.far).unwrap();
+    let far = NetNs::open_named_namespace(&lab.far).unwrap();
     let mut socket = WatchedSocket::bind_in(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
     let port = socket.address().unwrap().port();
     let done = AtomicBool::new(false);
@@ -84,10 +84,11 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
 #[test]
 fn nobody_is_answered_who_is_not_allowed() {
     let Some(lab) = ProbeLab::new() else { return };
-    let (near, far) = (NetNs::open_named(&lab.near).unwrap(), NetNs::open_named(&lab.far).unwrap());
+    let (near, far) =
+        (NetNs::open_named_namespace(&lab.near).unwrap(), NetNs::open_named_namespace(&lab.far).unwrap());
     let mut socket = WatchedSocket::bind_in(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
     let to = socket.address().unwrap();
-    let asking = near.run_in(|| std::net::UdpSocket::bind("192.0.2.1:0").unwrap()).unwrap();
+    let asking = near.run_in_namespace(|| std::net::UdpSocket::bind("192.0.2.1:0").unwrap()).unwrap();
     asking.send_to(&[0; 44], to).unwrap();
     let settings = ReflectorSettings {
         key: None,

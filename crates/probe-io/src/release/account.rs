@@ -33,7 +33,7 @@ pub(super) struct ReleaseAccount {
 /// A departure stamp of the kernel, for the frame of this number on its socket.
 struct ReportedStamp {
     number: u32,
-    stage: stamping::SendStage,
+    stage: stamping::PacketSendStage,
     stamps: PacketStamps,
 }
 
@@ -77,7 +77,7 @@ impl ReleaseAccount {
                     found.push(ReportedStamp { number, stage, stamps });
                 }
                 KernelReport::Missed { at_ns } | KernelReport::Invalid { at_ns } => {
-                    dropped += usize::from(flag_dropped(times, at_ns, gone));
+                    dropped += usize::from(flag_dropped_frame(times, at_ns, gone));
                 }
                 KernelReport::Other { .. } => {}
             })?;
@@ -86,7 +86,7 @@ impl ReleaseAccount {
             }
             clock::sleep_until_ns((now() + ACCOUNT_CHECK_INTERVAL).as_nanos());
         }
-        self.add_stamps(&found, gone);
+        self.add_departure_stamps(&found, gone);
         // Frames that the kernel did not get cannot lack a stamp.
         for gone in &mut gone[..given] {
             if gone.departures.len() < stages.iter().filter(|wanted| **wanted).count()
@@ -100,7 +100,7 @@ impl ReleaseAccount {
         Ok(())
     }
 
-    fn add_stamps(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
+    fn add_departure_stamps(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
         let after = clock::realtime_offset();
         for ReportedStamp { number, stage, stamps } in found {
             // A late stamp of an earlier train wraps to a huge index, which is not in `gone`.
@@ -108,8 +108,8 @@ impl ReleaseAccount {
             let Some(gone) = gone.get_mut(index) else { continue };
             if let Some(at) = stamps.software_ns {
                 let stage = match stage {
-                    stamping::SendStage::Queued => DepartureStage::Queue,
-                    stamping::SendStage::Sent => DepartureStage::Driver,
+                    stamping::PacketSendStage::Queued => DepartureStage::Queue,
+                    stamping::PacketSendStage::Sent => DepartureStage::Driver,
                 };
                 gone.departures.push(DepartureStamp { stage, stamp: convert_stamp(self.before, after, at) });
             }
@@ -126,9 +126,9 @@ impl ReleaseAccount {
     }
 
     /// Flags each frame that its stamps prove late, early or contradictory.
-    pub(super) fn judge_train(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
+    pub(super) fn flag_train_timing(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
-            judge_frame(train.due_at(index), self.tolerance, gone);
+            flag_frame_timing(train.due_time_at(index), self.tolerance, gone);
         }
     }
 }
@@ -144,7 +144,7 @@ fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> Prob
 }
 
 /// Flags the frame of a drop report. ETF reports only the release time; frames with the same time are taken in turn.
-fn flag_dropped(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
+fn flag_dropped_frame(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     for (time, gone) in times.iter().zip(gone) {
         if *time == at_ns && !gone.flags.contains(&ProbeFlag::Dropped) {
             gone.flags.push(ProbeFlag::Dropped);
@@ -154,7 +154,7 @@ fn flag_dropped(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     false
 }
 
-fn judge_frame(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
+fn flag_frame_timing(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
     // A frame that was dropped or never sent cannot be late.
     if gone.handed_over.is_none() || gone.flags.contains(&ProbeFlag::Dropped) {
         return;
@@ -182,19 +182,20 @@ fn judge_frame(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
 
 /// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the earlier one began.
 fn is_contradictory(gone: &DepartedFrame) -> bool {
-    let queued = own_stamp(gone, DepartureStage::Queue);
-    let driver = own_stamp(gone, DepartureStage::Driver);
-    is_backwards(&[gone.handed_over, queued, driver]) || is_backwards(&[gone.released, driver])
+    let queued = monotonic_stamp_of(gone, DepartureStage::Queue);
+    let driver = monotonic_stamp_of(gone, DepartureStage::Driver);
+    are_stamps_backwards(&[gone.handed_over, queued, driver])
+        || are_stamps_backwards(&[gone.released, driver])
 }
 
 /// The stamp of a stage on this node's clock.
-fn own_stamp(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> {
+fn monotonic_stamp_of(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> {
     let mut own = gone.departures.iter().filter(|d| d.stamp.clock == StampClock::Monotonic);
     own.find(|departure| departure.stage == stage).map(|departure| departure.stamp)
 }
 
 /// Returns whether one of the known stamps ended before the earlier one began.
-fn is_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
+fn are_stamps_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
     let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
     // Intervals that overlap contradict nothing.
     known.windows(2).any(|two| two[0].lo > two[1].hi)
@@ -218,7 +219,7 @@ mod tests {
             departures,
             flags: vec![],
         };
-        judge_frame(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        flag_frame_timing(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         gone.flags
     }
 
@@ -243,10 +244,10 @@ mod tests {
         let handed_over = Some(stamp(490, 520));
         let mut gone =
             DepartedFrame { handed_over, released: Some(stamp(1_000, 1_001)), departures, flags: vec![] };
-        judge_frame(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        flag_frame_timing(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         assert_eq!(gone.flags, []);
         gone.released = None;
-        judge_frame(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        flag_frame_timing(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         assert_eq!(gone.flags, [], "when it left is not known");
     }
 
@@ -261,8 +262,8 @@ mod tests {
     fn dropped_frame_is_flagged_once_by_release_time() {
         let mut gone = vec![DepartedFrame::default(); 3];
         let times = [5, 7, 7];
-        assert!(flag_dropped(&times, 7, &mut gone) && flag_dropped(&times, 7, &mut gone));
-        assert!(!flag_dropped(&times, 7, &mut gone) && !flag_dropped(&times, 9, &mut gone));
+        assert!(flag_dropped_frame(&times, 7, &mut gone) && flag_dropped_frame(&times, 7, &mut gone));
+        assert!(!flag_dropped_frame(&times, 7, &mut gone) && !flag_dropped_frame(&times, 9, &mut gone));
         assert_eq!(gone.iter().map(|gone| gone.flags.len()).collect::<Vec<_>>(), [0, 1, 1]);
     }
 }

@@ -6,7 +6,7 @@ use super::pace::{ReleasePace, SpinWaitOutcome, sleep_until};
 use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
-use super::{ReleaseOptions, open::flag_if_queue_full, open::send_each};
+use super::{ReleaseOptions, open::flag_if_queue_full, open::send_each_frame};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
@@ -38,10 +38,10 @@ impl MechanismSender for DirectRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();
-        let sent = send_each(gone, |index, gone| {
-            let due = train.due_at(index);
+        let sent = send_each_frame(gone, |index, gone| {
+            let due = train.due_time_at(index);
             let SpinWaitOutcome { at, stolen } =
-                if self.spins { pace.spin_until(due) } else { sleep_until(due) };
+                if self.spins { pace.spin_until_deadline(due) } else { sleep_until(due) };
             // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
             let sent = self.socket.send_frame(train.frame(index));
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());
@@ -54,7 +54,7 @@ impl MechanismSender for DirectRelease {
             Ok(())
         });
         self.account.fetch_stamps(sent.count, gone, &[], &|take| self.socket.drain_reports(take))?;
-        self.account.judge_train(train, gone);
+        self.account.flag_train_timing(train, gone);
         sent.result
     }
 }

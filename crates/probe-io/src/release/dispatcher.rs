@@ -81,7 +81,7 @@ impl ReleaseDispatcher {
             .iter()
             // The first refusal ends the train: later frames would leave without the earlier ones.
             .take_while(|due| {
-                refused = self.budget.take_frame(due.at, frame_length(due.frame)).err();
+                refused = self.budget.deduct_frame(due.at, frame_length(due.frame)).err();
                 refused.is_none()
             })
             .count();

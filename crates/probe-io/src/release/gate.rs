@@ -1,7 +1,7 @@
 //! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
 
 use super::account::ReleaseAccount;
-use super::open::{flag_if_queue_full, send_each};
+use super::open::{flag_if_queue_full, send_each_frame};
 use super::pace::{ReleasePace, STOLEN_CPU_THRESHOLD};
 use super::place::ReleaseInterface;
 use super::train::TrainRelease;
@@ -31,8 +31,12 @@ impl GateRelease {
         let release = Some(ReleaseClock::Monotonic);
         let options = FrameOptions { stamps: account.wanted_stamps(), release, ..FrameOptions::default() };
         let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
-        let gate =
-            hold::KernelGate::open_at_egress(&place.netns, place.link.index, &place.name, socket.cookie()?)?;
+        let gate = hold::KernelGate::open_gate_at_egress(
+            &place.netns,
+            place.link.index,
+            &place.name,
+            socket.cookie()?,
+        )?;
         let ahead = limit_hold_time(release_options.ahead);
         Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > release_options.spin_from })
     }
@@ -75,11 +79,15 @@ impl MechanismSender for GateRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();
-        let sent = send_each(gone, |index, gone| {
-            let due = train.due_at(index);
+        let sent = send_each_frame(gone, |index, gone| {
+            let due = train.due_time_at(index);
             let early = due - self.ahead;
             // A lead that is shorter than a wake-up may be late must be spun, not slept.
-            let at = if self.sleeps { pace.sleep_and_warm(early, due).at } else { pace.spin_until(early).at };
+            let at = if self.sleeps {
+                pace.sleep_and_warm(early, due).at
+            } else {
+                pace.spin_until_deadline(early).at
+            };
             // The count is read before the call, because the program counts the frame while the call runs.
             let number = self.held_by.passed_count();
             let sent = self.socket.send_frame_at(train.frame(index), due.as_nanos());
@@ -90,7 +98,7 @@ impl MechanismSender for GateRelease {
             Ok(())
         });
         self.account.fetch_stamps(sent.count, gone, &[], &|take| self.socket.drain_reports(take))?;
-        self.account.judge_train(train, gone);
+        self.account.flag_train_timing(train, gone);
         sent.result
     }
 

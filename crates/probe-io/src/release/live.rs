@@ -30,7 +30,7 @@ pub(super) struct LiveRelease {
 }
 
 /// The result of one call.
-struct SendCall {
+struct SendCallResult {
     /// True if the driver got all frames of the call at once.
     together: bool,
     /// One more than the number of its last frame.
@@ -69,7 +69,7 @@ impl LiveRelease {
         let mut index = next;
         while index < train.len() {
             let at = now();
-            if !self.train.deliver_frame_to_intake(train.due_at(index).as_nanos(), train.frame(index)) {
+            if !self.train.deliver_frame_to_intake(train.due_time_at(index).as_nanos(), train.frame(index)) {
                 break;
             }
             gone[index].handed_over = Some(ProbeStamp::between_readings(StampSource::Program, at, now()));
@@ -86,22 +86,22 @@ impl LiveRelease {
         from: usize,
         given: usize,
         pace: &mut ReleasePace,
-    ) -> Result<SendCall, Error> {
+    ) -> Result<SendCallResult, Error> {
         // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure
         // time may share a batch; a frame with its own departure time is a batch of one.
         let together = frames_within(train, from..given, Nanos::ZERO);
         let most =
             if together > 1 { together } else { frames_within(train, from..given, SINGLE_CALL_DISTANCE) };
         // The program itself waits for the remaining time, so the call only has to begin early enough.
-        pace.sleep_and_warm(train.due_at(from) - self.ahead, train.due_at(from));
+        pace.sleep_and_warm(train.due_time_at(from) - self.ahead, train.due_time_at(from));
         let began = now();
         let end = self.train.send_batch(train.longest_frame(), most, small_count(together))?;
         pace.record_busy_time(began, now());
-        Ok(SendCall { together: together > 1, end })
+        Ok(SendCallResult { together: together > 1, end })
     }
 
     /// Enters the record of frame `number`, one of the frames that this call sent.
-    fn record_sent_frame(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
+    fn record_sent_frame(&self, number: u64, call: &SendCallResult, gone: &mut DepartedFrame) {
         let held = self.train.gated_frame(number);
         // The program leaves a 0 for a frame that it could not make.
         if held.released_ns == 0 {
@@ -122,7 +122,7 @@ impl LiveRelease {
 /// The first frames of `range` with distances of at most `most`.
 fn frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
     1 + (range.start + 1..range.end)
-        .take_while(|index| train.due_at(*index).since(train.due_at(*index - 1)) <= most)
+        .take_while(|index| train.due_time_at(*index).since(train.due_time_at(*index - 1)) <= most)
         .count()
 }
 
@@ -165,7 +165,7 @@ impl MechanismSender for LiveRelease {
         for gone in &mut gone[sent..] {
             gone.flags.push(ProbeFlag::Dropped);
         }
-        self.account.judge_train(train, gone);
+        self.account.flag_train_timing(train, gone);
         Ok(())
     }
 

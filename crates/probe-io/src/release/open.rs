@@ -91,7 +91,7 @@ pub(super) struct SentFrames {
 
 /// Sends each frame in turn, until one is refused. The kernel has numbered the earlier frames: their stamps
 /// come in any case.
-pub(super) fn send_each(
+pub(super) fn send_each_frame(
     gone: &mut [DepartedFrame],
     mut send: impl FnMut(usize, &mut DepartedFrame) -> Result<(), Error>,
 ) -> SentFrames {

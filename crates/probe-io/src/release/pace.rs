@@ -59,8 +59,8 @@ impl ReleasePace {
     }
 
     /// Sleeps until shortly before the deadline, warms up and spins until it.
-    pub(super) fn spin_until(&mut self, until: MonoTime) -> SpinWaitOutcome {
-        self.adjust_class();
+    pub(super) fn spin_until_deadline(&mut self, until: MonoTime) -> SpinWaitOutcome {
+        self.adjust_scheduling_class();
         // Warming comes out of the sleep, not out of the spin: the spin must still cover a late wake-up.
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| MAX_WARM_UP_TIME);
         let awake = until - (self.spin_from + warming);
@@ -75,7 +75,7 @@ impl ReleasePace {
             longest = longest.max(next.since(at));
             at = next;
         }
-        self.duty.add_spun(began, at);
+        self.duty.add_spin_time(began, at);
         SpinWaitOutcome { at, stolen: longest > STOLEN_CPU_THRESHOLD }
     }
 
@@ -92,17 +92,17 @@ impl ReleasePace {
 
     /// Records that a program in the kernel spun on this processor on our behalf.
     pub(super) fn record_busy_time(&mut self, from: MonoTime, to: MonoTime) {
-        self.duty.add_spun(from, to);
-        self.adjust_class();
+        self.duty.add_spin_time(from, to);
+        self.adjust_scheduling_class();
     }
 
     /// Leaves the real-time class, or returns to it.
-    fn adjust_class(&mut self) {
+    fn adjust_scheduling_class(&mut self) {
         let Some(priority) = self.priority else { return };
-        match self.duty.class_change(now()) {
+        match self.duty.scheduling_class_change(now()) {
             // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is still flagged.
-            Some(SpinTurn::Rest) => drop(sched::return_to_ordinary()),
-            Some(SpinTurn::Work) => drop(sched::request_fifo(priority)),
+            Some(SchedulingClassChange::Rest) => drop(sched::return_to_ordinary_scheduling()),
+            Some(SchedulingClassChange::Work) => drop(sched::request_fifo(priority)),
             None => {}
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn sleep_until(until: MonoTime) -> SpinWaitOutcome {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SpinTurn {
+enum SchedulingClassChange {
     Rest,
     Work,
 }
@@ -139,24 +139,24 @@ impl Default for SpinBudget {
 }
 
 impl SpinBudget {
-    fn add_spun(&mut self, from: MonoTime, to: MonoTime) {
+    fn add_spin_time(&mut self, from: MonoTime, to: MonoTime) {
         self.spun += to.since(from);
     }
 
     /// The change of class that is due now, if any.
-    fn class_change(&mut self, now: MonoTime) -> Option<SpinTurn> {
+    fn scheduling_class_change(&mut self, now: MonoTime) -> Option<SchedulingClassChange> {
         // Half a second per second is below the kernel's own limit for real-time threads (sched_rt_runtime_us, 950 ms per s). Beyond
         // that limit, the kernel would stop the thread for the rest of the period, in the middle of a wait.
         if now.since(self.window) >= SPIN_WINDOW {
             self.window = now;
             self.spun = Nanos::ZERO;
-            return std::mem::take(&mut self.resting).then_some(SpinTurn::Work);
+            return std::mem::take(&mut self.resting).then_some(SchedulingClassChange::Work);
         }
         if self.spun < MAX_SPUN || self.resting {
             return None;
         }
         self.resting = true;
-        Some(SpinTurn::Rest)
+        Some(SchedulingClassChange::Rest)
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
             let mut pace = ReleasePace::prepare_thread(&options, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
-                assert!(pace.spin_until(until).at >= until);
+                assert!(pace.spin_until_deadline(until).at >= until);
                 let until = now() + Nanos::new(ahead);
                 assert!(sleep_until(until).at >= until);
             }
@@ -184,14 +184,14 @@ mod tests {
     fn spin_budget_forces_rest_after_half_second() {
         let at = |ms: u64| MonoTime::from_nanos(5_000_000_000 + ms * 1_000_000);
         let mut duty = SpinBudget::default();
-        assert_eq!(duty.class_change(at(0)), None);
-        duty.add_spun(at(0), at(499));
-        assert_eq!(duty.class_change(at(499)), None);
-        duty.add_spun(at(499), at(500));
-        assert_eq!(duty.class_change(at(500)), Some(SpinTurn::Rest));
-        duty.add_spun(at(500), at(900));
-        assert_eq!(duty.class_change(at(900)), None);
-        assert_eq!(duty.class_change(at(1_000)), Some(SpinTurn::Work));
-        assert_eq!(duty.class_change(at(1_001)), None);
+        assert_eq!(duty.scheduling_class_change(at(0)), None);
+        duty.add_spin_time(at(0), at(499));
+        assert_eq!(duty.scheduling_class_change(at(499)), None);
+        duty.add_spin_time(at(499), at(500));
+        assert_eq!(duty.scheduling_class_change(at(500)), Some(SchedulingClassChange::Rest));
+        duty.add_spin_time(at(500), at(900));
+        assert_eq!(duty.scheduling_class_change(at(900)), None);
+        assert_eq!(duty.scheduling_class_change(at(1_000)), Some(SchedulingClassChange::Work));
+        assert_eq!(duty.scheduling_class_change(at(1_001)), None);
     }
 }

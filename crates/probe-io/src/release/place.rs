@@ -18,8 +18,8 @@ pub(super) struct ReleaseInterface {
 
 impl ReleaseInterface {
     pub(super) fn look_up_interface(location: &PortLocation) -> Result<Self, Error> {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+        let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
+        let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         // A driver that cannot report its stamp features counts as a driver without stamps.
         let stamps = EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&link.name).unwrap_or_default();
         let name = match &location.namespace {

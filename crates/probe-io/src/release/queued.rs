@@ -4,7 +4,7 @@
 //! Any other discipline ignores departure times silently. So `open_at` reads back which discipline the interface has.
 
 use super::account::ReleaseAccount;
-use super::open::{flag_if_queue_full, send_each};
+use super::open::{flag_if_queue_full, send_each_frame};
 use super::pace::{ReleasePace, sleep_until};
 use super::place::ReleaseInterface;
 use super::train::TrainRelease;
@@ -40,7 +40,7 @@ pub(super) fn check_discipline(
     mechanism: ReleaseMechanism,
 ) -> Result<QueueingDiscipline, Error> {
     let found = qdisc::read_qdiscs(&place.netns, place.link.index, &place.name)?;
-    if let Some(qdisc) = found.iter().find(|qdisc| is_suitable(qdisc, mechanism)) {
+    if let Some(qdisc) = found.iter().find(|qdisc| is_qdisc_suitable(qdisc, mechanism)) {
         return Ok(qdisc.clone());
     }
     let needs = match mechanism {
@@ -54,7 +54,7 @@ pub(super) fn check_discipline(
     Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
 }
 
-fn is_suitable(qdisc: &QueueingDiscipline, mechanism: ReleaseMechanism) -> bool {
+fn is_qdisc_suitable(qdisc: &QueueingDiscipline, mechanism: ReleaseMechanism) -> bool {
     match mechanism {
         ReleaseMechanism::Fq => qdisc.kind == "fq",
         ReleaseMechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == CLOCK_TAI_ID && !etf.offload),
@@ -119,13 +119,13 @@ impl MechanismSender for QueuedRelease {
         let tai_ahead = tai_ahead();
         let mut times = std::mem::take(&mut self.times);
         times.clear();
-        times.extend((0..train.len()).map(|index| self.release_time(train.due_at(index), tai_ahead)));
+        times.extend((0..train.len()).map(|index| self.release_time(train.due_time_at(index), tai_ahead)));
         // The list goes back, so its memory serves the next train, too.
         self.times = times;
-        let sent = send_each(gone, |index, gone| {
-            let early = train.due_at(index) - self.ahead;
+        let sent = send_each_frame(gone, |index, gone| {
+            let early = train.due_time_at(index) - self.ahead;
             // The discipline holds at most `most` frames: frame n is handed over when frame n - most has surely left.
-            let room = index.checked_sub(self.most).map(|before| train.due_at(before) + self.slack);
+            let room = index.checked_sub(self.most).map(|before| train.due_time_at(before) + self.slack);
             // Both conditions must hold: the hold is short enough, and the discipline has room.
             let at = sleep_until(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_frame_at(train.frame(index), self.times[index]);
@@ -136,10 +136,10 @@ impl MechanismSender for QueuedRelease {
         });
         // The frames are still in the discipline. Their stamps come when it lets them go.
         if let Some(last) = sent.count.checked_sub(1) {
-            sleep_until(train.due_at(last) + self.slack);
+            sleep_until(train.due_time_at(last) + self.slack);
         }
         self.account.fetch_stamps(sent.count, gone, &self.times, &|take| self.socket.drain_reports(take))?;
-        self.account.judge_train(train, gone);
+        self.account.flag_train_timing(train, gone);
         sent.result
     }
 

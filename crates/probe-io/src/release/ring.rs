@@ -79,7 +79,7 @@ impl MechanismSender for RingRelease {
         // The ring counts over all trains, so only the difference belongs to this one.
         let refused = self.slots.counts().refused;
         self.fill_slots(train)?;
-        let waited = pace.spin_until(train.due_at(0));
+        let waited = pace.spin_until_deadline(train.due_time_at(0));
         // A call takes only as many frames as the driver has room for. The limit stops a stuck driver from
         // holding the thread.
         for _ in 0..MAX_SEND_CALLS {
@@ -106,7 +106,7 @@ impl MechanismSender for RingRelease {
             }
         }
         self.account.fetch_stamps(taken, gone, &[], &|take| self.slots.drain_reports(take))?;
-        self.account.judge_train(train, gone);
+        self.account.flag_train_timing(train, gone);
         Ok(())
     }
 }

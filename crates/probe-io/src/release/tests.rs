@@ -31,10 +31,10 @@ impl Lab {
 
     /// Prepares the far end for live frames; `false` without the rights for it.
     fn enable_live_frames(&mut self) -> bool {
-        match xdp::attach_pass(&self.cable.netns, self.cable.index("b"), "b") {
+        match xdp::attach_xdp_pass_program(&self.cable.netns, self.cable.index("b"), "b") {
             Ok(pass) => self.pass = Some(pass),
             Err(error) => {
-                assert!(error.is_permission(), "{error}");
+                assert!(error.is_permission_error(), "{error}");
                 println!("skipped: {error}");
             }
         }
@@ -159,7 +159,7 @@ fn ring_releases_whole_train_at_first_departure_time() {
 #[test]
 fn gate_delays_frames_handed_over_ahead() {
     let Some(mut lab) = Lab::new() else { return };
-    if let Some(error) = xdp::bpf_obstacle().filter(packetrig_sys::Error::is_permission) {
+    if let Some(error) = xdp::bpf_obstacle().filter(packetrig_sys::Error::is_permission_error) {
         return println!("skipped: {error}");
     }
     for ahead in [0, 100, 500, 1_000] {

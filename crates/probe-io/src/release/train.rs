@@ -28,7 +28,7 @@ impl TrainRelease {
     }
 
     /// Departure time of frame `index`.
-    pub(super) fn due_at(&self, index: usize) -> MonoTime {
+    pub(super) fn due_time_at(&self, index: usize) -> MonoTime {
         self.probes[index].0
     }
 
@@ -59,7 +59,7 @@ mod tests {
                 .collect();
             train.copy_train(&dues);
             assert_eq!((0..train.len()).map(|index| train.frame(index)).collect::<Vec<_>>(), frames);
-            assert_eq!(train.due_at(train.len() - 1).as_nanos(), 9 + frames.len() as u64);
+            assert_eq!(train.due_time_at(train.len() - 1).as_nanos(), 9 + frames.len() as u64);
         }
         assert_eq!(train.longest_frame(), 1);
     }

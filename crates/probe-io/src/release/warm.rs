@@ -39,8 +39,11 @@ impl WarmRelease {
     }
 
     fn open_in(netns: &NetNs) -> Option<Self> {
-        let link =
-            NamespaceLinks::open_in(netns).ok()?.by_name(LOOPBACK_INTERFACE).ok().filter(|link| link.up)?;
+        let link = NamespaceLinks::open_in(netns)
+            .ok()?
+            .find_link_by_name(LOOPBACK_INTERFACE)
+            .ok()
+            .filter(|link| link.up)?;
         let socket =
             FrameSocket::open_on_interface(netns, link.index, LOOPBACK_INTERFACE, FrameOptions::default())
                 .ok()?;

@@ -75,7 +75,7 @@ impl ReleaseWorker {
         let (answers, done) = sync_channel(MAX_BEGUN);
         let (ready, is_ready) = sync_channel(1);
         let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
-        let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
+        let thread = place.netns.spawn_in_namespace(format!("release-{mechanism}"), move || {
             let mut pace = ReleasePace::prepare_thread(&options, warm)?;
             // The send fails only if `start_thread` has already given up; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);

@@ -47,7 +47,7 @@ pub(super) fn serve_clients(
     outlet: &ServiceThread,
 ) -> Result<Vec<ServiceThread>, Error> {
     let inside = Arc::clone(shared);
-    let answers = netns.spawn_in("release-answers".to_owned(), move || {
+    let answers = netns.spawn_in_namespace("release-answers".to_owned(), move || {
         answers::run_answer_thread(&inside);
         Ok(())
     })?;
@@ -62,12 +62,12 @@ pub(super) fn serve_clients(
     // A service without its outlet would only collect packets.
     while !stop() && !shared.is_ending() && !outlet.is_finished() {
         let mut has_come = false;
-        if let Some(stream) = listener.accept_within(STOP_CHECK_INTERVAL_NS)? {
+        if let Some(stream) = listener.accept_connection_within(STOP_CHECK_INTERVAL_NS)? {
             has_come = true;
-            entrance.take_connection(stream);
+            entrance.queue_connection(stream);
         }
         // Connections that have to wait must not keep this loop busy.
-        if !entrance.admit_waiting() && has_come {
+        if !entrance.admit_waiting_clients() && has_come {
             clock::sleep_until_ns(clock::monotonic_ns() + ADMISSION_PAUSE_NS);
         }
     }
@@ -93,7 +93,7 @@ struct ClientAdmission<'a> {
 
 impl ClientAdmission<'_> {
     /// Lets a connection wait to be served, unless its user may not use the service.
-    fn take_connection(&mut self, stream: SeqpacketStream) {
+    fn queue_connection(&mut self, stream: SeqpacketStream) {
         let peer = stream.peer_process().ok();
         let rights = peer.and_then(|peer| Some((peer, client_rights(peer.user, &self.shared.options)?)));
         let Some((peer, rights)) = rights else {
@@ -121,7 +121,7 @@ impl ClientAdmission<'_> {
     }
 
     /// Serves connections that have waited long enough. Returns whether all were served.
-    fn admit_waiting(&mut self) -> bool {
+    fn admit_waiting_clients(&mut self) -> bool {
         self.refused.retain(RefusedConnection::is_open);
         // Otherwise the list would grow with every connection that there ever was.
         self.threads.retain(|thread| !thread.is_finished());
@@ -155,14 +155,14 @@ impl ClientAdmission<'_> {
         }
         let id = self.shared.new_client_id();
         let shared = SharedClientState {
-            of_user: self.shared.allowance_of(peer.user),
+            of_user: self.shared.work_allowance_of_user(peer.user),
             totals: Arc::clone(&self.shared.totals),
         };
         let connection = Arc::new(ClientConnection::new(id, stream, peer, rights, shared));
         self.shared.add_client(&connection);
         info!(user = peer.user, process = peer.process, client = id.0, "program connected");
         let (served, inside) = (Arc::clone(&connection), Arc::clone(self.shared));
-        let thread = self.netns.spawn_in(format!("release-client-{}", id.0), move || {
+        let thread = self.netns.spawn_in_namespace(format!("release-client-{}", id.0), move || {
             client::serve_client(&served, &inside);
             inside.remove_client(&served);
             info!(client = served.id.0, "program disconnected");

@@ -37,7 +37,7 @@ const IDLE_LISTEN_TIME: Nanos = Nanos::from_secs(2);
 
 pub(super) fn run_answer_thread(shared: &ServiceShared) {
     while !shared.has_ended() {
-        shared.ports.free_idle(now());
+        shared.ports.free_idle_ports(now());
         if !is_wanted(shared) {
             clock::sleep_until_ns(clock::monotonic_ns() + STOP_CHECK_INTERVAL_NS);
         } else if listen_until_unused(shared).is_err() {
@@ -60,14 +60,14 @@ fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
     let mut wanted_at = now();
     while now().since(wanted_at) < IDLE_LISTEN_TIME && !shared.has_ended() {
         listener.wait_for_frames(Nanos::new(STOP_CHECK_INTERVAL_NS))?;
-        listener.take_frames(|heard| deliver_answer(&heard, shared));
+        listener.receive_waiting_frames(|heard| deliver_answer(&heard, shared));
         let now = now();
         if is_wanted(shared) {
             wanted_at = now;
         }
         if now.since(looked_at) > ADDRESS_LOOKUP_INTERVAL {
             looked_at = now;
-            shared.ports.free_idle(looked_at);
+            shared.ports.free_idle_ports(looked_at);
             if path::own_addresses(&inner_location(shared))? != addresses {
                 // The old listener receives until the new one does.
                 let mut last = std::mem::replace(&mut listener, {
@@ -75,7 +75,7 @@ fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
                     addresses = opened.1;
                     opened.0
                 });
-                last.take_frames(|heard| deliver_answer(&heard, shared));
+                last.receive_waiting_frames(|heard| deliver_answer(&heard, shared));
             }
         }
     }
@@ -118,7 +118,7 @@ fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
             frame_size: small_count(heard.frame.len()),
             bytes: heard.frame.to_vec(),
         };
-        client.offer_answer(answer.from, answered.protocol, answered.own_port, message);
+        client.queue_received_answer(answer.from, answered.protocol, answered.own_port, message);
     }
 }
 

@@ -129,7 +129,7 @@ impl ClientSession<'_> {
                 return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, text, None);
             }
             (ClientMessage::Submit { batch, packets }, true) => {
-                let answer = intake::take_batch(self.client, self.shared, batch, packets);
+                let answer = intake::queue_client_batch(self.client, self.shared, batch, packets);
                 self.client.send_message(&answer);
             }
             (ClientMessage::Cancel { id, batch, train }, true) => self.cancel_packets(id, batch, train),
@@ -205,7 +205,7 @@ impl ClientSession<'_> {
             batch_packets: MAX_BATCH_PACKETS,
             quota_packets: options.quota.packets,
             quota_bytes: options.quota.bytes,
-            lead_ns: interface.handed_over_before().as_u64(),
+            lead_ns: interface.hand_over_lead_time().as_u64(),
             tolerance_ns: options.tolerance.as_u64(),
             horizon_ns: options.horizon.as_u64(),
             priority,

@@ -77,9 +77,9 @@ impl ClientConnection {
         self.lock_user_allowance().spend_units(units, now);
     }
 
-    fn give_back(&self, units: u64) {
-        self.lock_allowance().give_back(units);
-        self.lock_user_allowance().give_back(units);
+    fn return_units(&self, units: u64) {
+        self.lock_allowance().return_units(units);
+        self.lock_user_allowance().return_units(units);
     }
 
     fn lock_allowance(&self) -> MutexGuard<'_, ClientAllowance> {
@@ -123,7 +123,7 @@ impl ClientConnection {
     pub(super) fn report_packets(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
         // A sent packet pays for a message, so a program that sends what it hands over is never slowed.
-        self.give_back(work::SENT_PACKET_COST * sent as u64);
+        self.return_units(work::SENT_PACKET_COST * sent as u64);
         self.spend_units(work::UNSENT_PACKET_COST * (reports.len() - sent) as u64);
         let mut state = self.lock_state();
         for report in reports {
@@ -156,7 +156,7 @@ impl ClientConnection {
     }
 
     /// Gives an answer to the client if the filter passes it and the client reads its messages.
-    pub(super) fn offer_answer(
+    pub(super) fn queue_received_answer(
         &self,
         from: IpAddr,
         protocol: u8,

@@ -87,7 +87,7 @@ impl SentFlows {
     }
 
     /// Returns whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
-    pub(super) fn is_distinct(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
+    pub(super) fn has_distinct_answers(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
         let known = self.lock_known();
         let flow = SentFlow::from(ends);
         let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWER_TIMEOUT, now);
@@ -163,7 +163,7 @@ impl KnownFlows {
     }
 
     fn record_request(&mut self, sender: PacketSender, request: SentRequest, now: MonoTime) {
-        // `is_distinct` has allowed the packet, so an entry of another user is too old to be answered.
+        // `has_distinct_answers` has allowed the packet, so an entry of another user is too old to be answered.
         let before = self.requests.insert(request, LastPacket { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().requests;
         if let Some(before) = before.filter(|before| before.sender.user == sender.user) {
@@ -252,10 +252,15 @@ mod tests {
         let flows = SentFlows::default();
         for ends in [echo(1, 100), datagram(7)] {
             flows.record_packet(sender(10), &ends, at(10));
-            assert!(flows.is_distinct(1, &ends, at(11)));
-            assert!(!flows.is_distinct(2, &ends, at(69)) && flows.is_distinct(2, &ends, at(70)));
+            assert!(flows.has_distinct_answers(1, &ends, at(11)));
+            assert!(
+                !flows.has_distinct_answers(2, &ends, at(69)) && flows.has_distinct_answers(2, &ends, at(70))
+            );
         }
-        assert!(flows.is_distinct(2, &echo(1, 101), at(11)) && flows.is_distinct(2, &datagram(8), at(11)));
+        assert!(
+            flows.has_distinct_answers(2, &echo(1, 101), at(11))
+                && flows.has_distinct_answers(2, &datagram(8), at(11))
+        );
     }
 
     #[test]

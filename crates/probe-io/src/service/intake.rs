@@ -26,7 +26,7 @@ pub(super) const MAX_IN_TRAIN: u32 = 256;
 pub(super) const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(100);
 
 /// Checks the packets of a batch and queues them. Refused ones are reported before this returns.
-pub(super) fn take_batch(
+pub(super) fn queue_client_batch(
     client: &ClientConnection,
     shared: &ServiceShared,
     batch: u64,
@@ -192,7 +192,7 @@ impl BatchIntake<'_> {
                 latest,
                 packets: Vec::new(),
             });
-            if let Some(byte) = wrong_in_train(queued, &checked, way.permitted.ip(), latest) {
+            if let Some(byte) = wrong_packet_in_train(queued, &checked, way.permitted.ip(), latest) {
                 return Err(refused(RefusedPacket::at_byte(PacketRefusal::Malformed, byte)));
             }
             queued.packets.push(checked);
@@ -202,12 +202,12 @@ impl BatchIntake<'_> {
 
     fn check_packet(&self, packet: &PacketToRelease) -> Result<CheckedPacket, RefusedPacket> {
         let now = now();
-        let due = self.check_time(packet, now)?;
+        let due = self.check_release_time(packet, now)?;
         let CheckedBytes { macs, ends, ip_byte } = self.check_bytes(packet)?;
         let ServiceShared { paths, interface, ports, .. } = self.shared;
         let ip = IpFields::for_address(ends.source);
         // The source is checked before the path, because a forged source must not cost a look-up.
-        if !paths.is_own(ends.source) {
+        if !paths.is_own_address(ends.source) {
             return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, ip_byte + ip.source));
         }
         let way =
@@ -224,7 +224,7 @@ impl BatchIntake<'_> {
     }
 
     /// Returns when a packet is due, unless that is too late or too far ahead.
-    fn check_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
+    fn check_release_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
         let due = self.due_time(packet);
         if due > now + self.shared.options.horizon {
             return Err(RefusedPacket::at_byte(PacketRefusal::TooFarAhead, RELEASE_AT_OFFSET));
@@ -271,7 +271,7 @@ impl BatchIntake<'_> {
 
 /// The field by which a packet does not belong to the train before it: a train has one target and one limit of lateness, its packets are in
 /// the order of time, and it is not too long.
-fn wrong_in_train(
+fn wrong_packet_in_train(
     train: &QueuedTrain,
     packet: &QueuedPacket,
     target: IpAddr,

@@ -77,7 +77,12 @@ impl<'a> ServiceReleaseThread<'a> {
         drop(sched::request_fifo(RELEASE_THREAD_PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
-            match self.shared.take_work(lead + RELEASE_SLICE, RELEASE_SLICE, MAX_AT_ONCE, self.next_time()) {
+            match self.shared.wait_for_due_trains(
+                lead + RELEASE_SLICE,
+                RELEASE_SLICE,
+                MAX_AT_ONCE,
+                self.next_time(),
+            ) {
                 NextOutletWork::Work(work) => {
                     work.gone.iter().for_each(|client| self.forget_client(*client));
                     self.schedule_trains(work.trains);
@@ -85,22 +90,22 @@ impl<'a> ServiceReleaseThread<'a> {
                 NextOutletWork::Nothing => {}
                 NextOutletWork::Ended => break,
             }
-            self.begin_slice();
+            self.release_next_slice();
             if self.begun.front().is_some_and(|frames| last_departure(frames) <= now()) {
-                self.finish_oldest();
+                self.finish_oldest_slice();
             }
         }
         // The mechanism cannot give frames back, so it sends what it has.
         while !self.begun.is_empty() {
-            self.finish_oldest();
+            self.finish_oldest_slice();
         }
         let committed = std::mem::take(&mut self.committed);
         self.report(committed.into_values().map(|frame| {
             let report = frame.packet.unsent_report(PacketOutcome::Ended);
             (frame, report)
         }));
-        let waiting = self.shared.take_all();
-        self.shared.report_unsent(&waiting, PacketRefusal::Ended);
+        let waiting = self.shared.take_all_trains();
+        self.shared.report_unsent_trains(&waiting, PacketRefusal::Ended);
     }
 
     /// Returns the next time at which the outlet has work, even if no packet is queued.
@@ -120,13 +125,13 @@ impl<'a> ServiceReleaseThread<'a> {
 
     fn schedule_trains(&mut self, mut trains: Vec<DueTrain>) {
         let now = now();
-        self.calendar.forget_before(now);
+        self.calendar.forget_past_times(now);
         // The trains are sorted by rank: if two trains want the same time, the one that comes first in this
         // order gets it.
         trains.sort_by_key(|due| due.rank);
         for DueTrain { train, .. } in trains {
             if let Err(why) = self.schedule_train(&train, now) {
-                self.shared.report_unsent(std::slice::from_ref(&train), why);
+                self.shared.report_unsent_trains(std::slice::from_ref(&train), why);
             }
         }
     }
@@ -148,11 +153,12 @@ impl<'a> ServiceReleaseThread<'a> {
         let lengths: Vec<_> = train.packets.iter().map(|packet| frame_length(&packet.frame)).collect();
         let client = ProbingClient { id: train.client, user: train.user };
         // The time is only found first: a train that is refused takes neither from the limits of its target nor from the time of others.
-        let time = self.calendar.find_time(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
-        let taken = self.shares.take_train(client, train.target, &lengths, earliest);
+        let time =
+            self.calendar.find_free_departure(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
+        let taken = self.shares.deduct_train(client, train.target, &lengths, earliest);
         taken.map_err(|_| PacketRefusal::OverLimit)?;
         let later = time.delay();
-        self.calendar.reserve_time(time);
+        self.calendar.reserve_departure_time(time);
         for packet in &train.packets {
             let reported = ReportedPacket {
                 batch: train.batch,
@@ -179,7 +185,11 @@ impl<'a> ServiceReleaseThread<'a> {
         if !train.packets.iter().all(|packet| self.shared.receives_answers_to(packet.ends.source)) {
             return Err(PacketRefusal::NoRoute);
         }
-        if train.packets.iter().all(|packet| self.shared.flows.is_distinct(train.user, &packet.ends, now)) {
+        if train
+            .packets
+            .iter()
+            .all(|packet| self.shared.flows.has_distinct_answers(train.user, &packet.ends, now))
+        {
             Ok(())
         } else {
             Err(PacketRefusal::WrongSource)
@@ -187,13 +197,13 @@ impl<'a> ServiceReleaseThread<'a> {
     }
 
     /// Gives the mechanism what leaves next, if it is time for that.
-    fn begin_slice(&mut self) {
+    fn release_next_slice(&mut self) {
         let soon = now() + self.shared.interface.lead;
         let Some(((first, _), _)) = self.committed.first_key_value() else { return };
         if *first > soon || self.begun.len() >= MAX_BEGUN {
             return;
         }
-        let frames = self.take_slice(soon + RELEASE_SLICE);
+        let frames = self.take_next_slice(soon + RELEASE_SLICE);
         let dues: Vec<_> =
             frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
         let begun = self.release.begin_train(&dues);
@@ -202,12 +212,12 @@ impl<'a> ServiceReleaseThread<'a> {
         } else {
             self.check_mechanism_result(begun);
             // Frames without an outcome count as not sent.
-            self.report_departed(frames, &[]);
+            self.report_departed_frames(frames, &[]);
         }
     }
 
     /// The frames that leave until then; for a ring, the frames of one train.
-    fn take_slice(&mut self, until: MonoTime) -> FramesInRelease {
+    fn take_next_slice(&mut self, until: MonoTime) -> FramesInRelease {
         let is_ring = self.release.mechanism() == ReleaseMechanism::Ring;
         let mut frames: FramesInRelease = Vec::new();
         while let Some(next) = self.committed.first_entry() {
@@ -224,12 +234,12 @@ impl<'a> ServiceReleaseThread<'a> {
     }
 
     /// Waits until the oldest slice has left, and reports it.
-    fn finish_oldest(&mut self) {
+    fn finish_oldest_slice(&mut self) {
         let Some(frames) = self.begun.pop_front() else { return };
         let mut gone = Vec::with_capacity(frames.len());
         let finished = self.release.finish_train(&mut gone);
         self.check_mechanism_result(finished);
-        self.report_departed(frames, &gone);
+        self.report_departed_frames(frames, &gone);
     }
 
     /// Ends the service if the mechanism fails for long.
@@ -246,7 +256,7 @@ impl<'a> ServiceReleaseThread<'a> {
     }
 
     /// Reports to clients the outcome of their frames. Frames beyond `gone` were not sent.
-    fn report_departed(&self, frames: FramesInRelease, gone: &[DepartedFrame]) {
+    fn report_departed_frames(&self, frames: FramesInRelease, gone: &[DepartedFrame]) {
         let tolerance = self.shared.options.tolerance;
         let unsent = DepartedFrame::new_unsent();
         let all = frames.into_iter().zip(gone.iter().chain(std::iter::repeat(&unsent)));

@@ -66,7 +66,7 @@ impl TargetPaths {
     pub(super) fn close_target(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
         let mut known = self.lock_known();
-        known.open_again(now);
+        known.reopen_closed_targets(now);
         // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
         // A second refusal for the same user only prolongs the time: it must not be counted twice.
         let before =
@@ -134,7 +134,7 @@ impl TargetPaths {
     }
 
     /// Returns whether an address is one of the interface.
-    pub(super) fn is_own(&self, source: IpAddr) -> bool {
+    pub(super) fn is_own_address(&self, source: IpAddr) -> bool {
         let now = now();
         let mut known = self.lock_known();
         // Every packet asks for this, so the answer of the kernel is kept for a while.
@@ -171,13 +171,13 @@ impl KnownPaths {
             |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MAX_CLOSED_OF_USER);
         // The count includes targets that are open again until somebody looks.
         if are_too_many(self) {
-            self.open_again(now);
+            self.reopen_closed_targets(now);
         }
         are_too_many(self)
     }
 
     /// Forgets targets that were left alone for long enough.
-    fn open_again(&mut self, now: MonoTime) {
+    fn reopen_closed_targets(&mut self, now: MonoTime) {
         let of_user = &mut self.closed_of_user;
         self.closed.retain(|_, users| {
             users.retain(|user, until| {
@@ -228,7 +228,7 @@ mod tests {
         assert!(!paths.is_permitted("::ffff:127.0.0.1".parse().unwrap(), 1), "the same host");
         assert!(paths.close_target(target, 2) && !may(2) && may(9));
         assert!(paths.close_target(target, 3) && !may(9), "three users' packets were refused");
-        paths.lock_known().open_again(now() + CLOSED_TARGET_TIME + Nanos::from_secs(1));
+        paths.lock_known().reopen_closed_targets(now() + CLOSED_TARGET_TIME + Nanos::from_secs(1));
         assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
         let mut known = paths.lock_known();
         for number in 0..MAX_CLOSED_OF_USER {

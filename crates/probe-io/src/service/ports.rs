@@ -130,7 +130,7 @@ impl ClientPorts {
         let Some(port) = SourcePort::from_ends(ends) else { return true };
         let until = due.max(now) + ANSWER_TIMEOUT;
         let mut known = self.lock_known();
-        known.free_idle(now);
+        known.free_idle_ports(now);
         if let Some(reserved) = known.reserved.get_mut(&port) {
             if reserved.client == client.id {
                 // The reservation lasts until no packet from the port can be answered any more.
@@ -152,12 +152,12 @@ impl ClientPorts {
         }
         let reservation = |held| PortReservation { client: client.id, user, until, held };
         match self.open_port_socket(port, of_user.held < self.most_held) {
-            HoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
+            PortHoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
             // No program of an ordinary user can have a port that this service cannot hold, so only root's programs may send from it.
-            HoldOutcome::NotHeld => {
+            PortHoldOutcome::NotHeld => {
                 client.rights.is_trusted && known.add_reservation(port, reservation(None))
             }
-            HoldOutcome::Taken => {
+            PortHoldOutcome::Taken => {
                 drop(known);
                 // The lock is free here, because reading the kernel's tables of sockets takes time.
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
@@ -172,10 +172,10 @@ impl ClientPorts {
     }
 
     /// Opens a socket at a port, unless a program has it.
-    fn open_port_socket(&self, port: SourcePort, has_room: bool) -> HoldOutcome {
+    fn open_port_socket(&self, port: SourcePort, has_room: bool) -> PortHoldOutcome {
         // The kernel would replace port 0 by another one.
         if port.port < FIRST_ORDINARY_PORT || !has_room {
-            return HoldOutcome::NotHeld;
+            return PortHoldOutcome::NotHeld;
         }
         let address = SocketAddr::new(port.address, port.port);
         let opened = match port.protocol() {
@@ -185,9 +185,9 @@ impl ClientPorts {
                 .map(|held| PortSocket::Udp { _held: held }),
         };
         match opened {
-            Ok(socket) => HoldOutcome::Held(socket),
-            Err(packetrig_sys::Error::Busy { .. }) => HoldOutcome::Taken,
-            Err(_) => HoldOutcome::NotHeld,
+            Ok(socket) => PortHoldOutcome::Held(socket),
+            Err(packetrig_sys::Error::Busy { .. }) => PortHoldOutcome::Taken,
+            Err(_) => PortHoldOutcome::NotHeld,
         }
     }
 
@@ -197,8 +197,8 @@ impl ClientPorts {
     }
 
     /// Frees ports whose packets can no longer be answered.
-    pub(super) fn free_idle(&self, now: MonoTime) {
-        self.lock_known().free_idle(now);
+    pub(super) fn free_idle_ports(&self, now: MonoTime) {
+        self.lock_known().free_idle_ports(now);
     }
 }
 
@@ -208,7 +208,7 @@ fn is_port_of_user(port: SourcePort, user: u32) -> bool {
     !users.is_empty() && users.iter().all(|of| *of == user)
 }
 
-enum HoldOutcome {
+enum PortHoldOutcome {
     Held(PortSocket),
     /// A program has it.
     Taken,
@@ -234,7 +234,7 @@ impl KnownPorts {
         of_user.insert(port, taken);
     }
 
-    fn free_idle(&mut self, now: MonoTime) {
+    fn free_idle_ports(&mut self, now: MonoTime) {
         if now.since(self.freed_at) >= FREE_PORT_CHECK_INTERVAL {
             self.freed_at = now;
             self.free_ports(|reserved| reserved.until <= now);

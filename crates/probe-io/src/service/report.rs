@@ -126,7 +126,7 @@ pub(super) fn departure_report(
     if left.is_some_and(|left| left > (packet.planned + tolerance).as_nanos()) {
         flags.set_flag(ReportFlags::LATE);
     }
-    let stage = |stage| DepartureStamp::find_stage(&gone.departures, stage).and_then(packet_stamp);
+    let stage = |stage| DepartureStamp::stamp_of_stage(&gone.departures, stage).and_then(packet_stamp);
     PacketReport {
         flags,
         shifted: packet.shifted.as_u64(),

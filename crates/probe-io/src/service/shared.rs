@@ -101,7 +101,7 @@ impl ServiceShared {
     }
 
     /// Returns the allowance of all clients of a user. Users of the service are few, so none is forgotten.
-    pub(super) fn allowance_of(&self, user: u32) -> Arc<Mutex<WorkAllowance>> {
+    pub(super) fn work_allowance_of_user(&self, user: u32) -> Arc<Mutex<WorkAllowance>> {
         let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Mutex::new(WorkAllowance::for_user()))))
     }
@@ -181,7 +181,7 @@ impl ServiceShared {
 
     /// Waits until trains are due within `lead`, and takes the trains that are due within `lead + window`. It
     /// waits until `until` at most.
-    pub(super) fn take_work(
+    pub(super) fn wait_for_due_trains(
         &self,
         lead: Nanos,
         window: Nanos,
@@ -191,13 +191,13 @@ impl ServiceShared {
         let mut state = self.lock_state();
         while !self.is_ending() {
             let now = now();
-            let due = state.queue.next_due();
+            let due = state.queue.next_due_time();
             // An overdue train has no wait, because `since` is never negative.
             let wait =
                 due.map_or(MAX_WORK_WAIT, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
                 // Overdue trains leave together with the trains that are due next.
-                let trains = state.queue.take_due(now + lead + window, most, now);
+                let trains = state.queue.take_due_trains(now + lead + window, most, now);
                 return NextOutletWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
             }
             let left = until.map_or(MAX_WORK_WAIT, |until| Duration::from_nanos(until.since(now).as_u64()));
@@ -214,14 +214,16 @@ impl ServiceShared {
     pub(super) fn close_target(&self, target: IpAddr, user: u32) {
         if self.paths.close_target(target, user) {
             // This refusal may be the one that closes the target for all users, so all of them are asked about.
-            let cancelled =
-                self.lock_state().queue.cancel_target(target, |user| self.paths.is_closed(target, user));
-            self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
+            let cancelled = self
+                .lock_state()
+                .queue
+                .cancel_trains_to_target(target, |user| self.paths.is_closed(target, user));
+            self.report_unsent_trains(&cancelled, PacketRefusal::NotPermitted);
         }
     }
 
     /// Reports to clients that their trains were not sent.
-    pub(super) fn report_unsent(&self, trains: &[QueuedTrain], why: PacketRefusal) {
+    pub(super) fn report_unsent_trains(&self, trains: &[QueuedTrain], why: PacketRefusal) {
         for train in trains {
             if let Some(client) = self.find_client(train.client) {
                 client.report_refused(train, why);
@@ -259,13 +261,13 @@ impl ServiceShared {
     }
 
     /// Packets that still wait when the service ends.
-    pub(super) fn take_all(&self) -> Vec<QueuedTrain> {
-        let due = self.lock_state().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
+    pub(super) fn take_all_trains(&self) -> Vec<QueuedTrain> {
+        let due = self.lock_state().queue.take_due_trains(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
         due.into_iter().map(|due| due.train).collect()
     }
 
     /// The counts of all clients, after all threads have ended.
-    pub(super) fn take_result(&self) -> Result<Vec<PastClient>, Error> {
+    pub(super) fn take_past_clients(&self) -> Result<Vec<PastClient>, Error> {
         let mut state = self.lock_state();
         match state.error.take() {
             Some(error) => Err(error),

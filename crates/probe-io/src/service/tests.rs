@@ -165,7 +165,7 @@ impl Drop for TestedService {
 fn frame(source: &str, target: &str) -> Vec<u8> {
     let (source, target) = (source.parse().unwrap(), target.parse().unwrap());
     let mut frame = Vec::new();
-    ProbeFrameEndpoints { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }.write_udp(
+    ProbeFrameEndpoints { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }.write_udp_frame(
         7,
         9,
         b"0123456789",

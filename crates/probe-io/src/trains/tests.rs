@@ -79,10 +79,10 @@ fn a_cable_is_faster_than_the_sender() {
 
 /// Shapes what the far end sends: answers.
 fn shape(lab: &ProbeLab, words: &str) {
-    let far = packetrig_sys::netns::NetNs::open_named(&lab.far).unwrap();
+    let far = packetrig_sys::netns::NetNs::open_named_namespace(&lab.far).unwrap();
     let mut tc = std::process::Command::new("tc");
     tc.args(["qdisc", "add", "dev", "b", "root"]).args(words.split(' '));
-    assert!(far.run_in(|| tc.status().unwrap().success()).unwrap(), "{words}");
+    assert!(far.run_in_namespace(|| tc.status().unwrap().success()).unwrap(), "{words}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn written_frame_is_read_with_valid_checksums() {
     for ends in both() {
         for length in [0, 1, 17, 1400] {
             let payload = vec![0xa5; length];
-            ends.write_udp(40_000, 862, &payload, &mut frame);
+            ends.write_udp_frame(40_000, 862, &payload, &mut frame);
             assert!(frame.len() >= MIN_FRAME_BYTES);
             let answer = read_answer(&frame, false).unwrap();
             assert_eq!((answer.from, answer.to, answer.hop_limit), (ends.source, ends.target, 64));
@@ -39,7 +39,7 @@ fn written_frame_is_read_with_valid_checksums() {
                 options: &[2, 4, 5, 180],
                 payload: &payload,
             };
-            ends.write_tcp(&segment, &mut frame);
+            ends.write_tcp_frame(&segment, &mut frame);
             let answer = read_answer(&frame, false).unwrap();
             let AnswerContent::Tcp(tcp) = answer.content else { panic!("{answer:?}") };
             assert!(answer.is_sound);
@@ -66,7 +66,7 @@ fn echoed(ends: &ProbeFrameEndpoints, frame: &mut [u8]) {
 fn an_echo_is_read_and_damage_is_seen() {
     let mut frame = Vec::new();
     for ends in both() {
-        ends.write_echo(77, 5, b"packetrig", &mut frame);
+        ends.write_echo_frame(77, 5, b"packetrig", &mut frame);
         assert_eq!(read_answer(&frame, false), None, "a request is no answer");
         echoed(&ends, &mut frame);
         let answer = read_answer(&frame, false).unwrap();
@@ -92,11 +92,11 @@ fn an_error_says_which_probe_it_is_about() {
         (both()[1], 58, 2, 0, PathFailure::TooLong),
     ] {
         let mut probe = Vec::new();
-        ends.write_udp(4000, 33_434, &[1; 40], &mut probe);
+        ends.write_udp_frame(4000, 33_434, &[1; 40], &mut probe);
         // The router's packet is built as an echo and then made what it is.
         let back = ProbeFrameEndpoints { source: ends.target, target: ends.source, ..ends };
         let mut frame = Vec::new();
-        back.write_echo(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
+        back.write_echo_frame(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
         let at = back.header_bytes();
         frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
         let sum = !transport_sum(back.source, back.target, protocol, &frame[at..]);
@@ -113,7 +113,7 @@ fn an_error_says_which_probe_it_is_about() {
 fn fragments_and_what_is_cut_are_no_answers() {
     let [ends, _] = both();
     let mut frame = Vec::new();
-    ends.write_udp(1, 2, &[0; 100], &mut frame);
+    ends.write_udp_frame(1, 2, &[0; 100], &mut frame);
     assert_eq!(read_answer(&frame[..100], false), None);
     frame[ETHERNET + 6] = 0x20;
     assert_eq!(read_answer(&frame, false), None);

@@ -103,7 +103,7 @@ impl RateEstimator for ChirpEstimator {
     }
 
     fn next_train(&mut self) -> Option<TrainRequest> {
-        let settled = match self.settle.settled_result() {
+        let settled = match self.settle.settling_result() {
             None => return Some(self.settle.next_train()),
             Some(Ok(settled)) if settled.hidden > MAX_HIDDEN_DISTANCES => return None,
             // A sender that is often disturbed must come to an end, so it sends at most three times the wanted chirps.
@@ -121,7 +121,7 @@ impl RateEstimator for ChirpEstimator {
     }
 
     fn add_train(&mut self, train: &[PassedProbe]) {
-        let Some(settled) = self.settle.settled_result().and_then(|settled| settled.as_ref().ok()).copied()
+        let Some(settled) = self.settle.settling_result().and_then(|settled| settled.as_ref().ok()).copied()
         else {
             return self.settle.add_train(train);
         };
@@ -138,10 +138,10 @@ impl RateEstimator for ChirpEstimator {
         let waits: Vec<_> =
             (0..=whole.last_index()).map(|nth| whole.probe_delay(nth) - whole.probe_delay(0)).collect();
         let rates: Vec<_> =
-            (0..gaps.len()).map(|nth| whole.bits_between(nth, nth + 1) * 1e9 / gaps[nth]).collect();
+            (0..gaps.len()).map(|nth| whole.bits_between_probes(nth, nth + 1) * 1e9 / gaps[nth]).collect();
         let noise = whole
             .gap_uncertainty(0, 1)
-            .max(WAIT_NOISE_SHARE * whole.bits_between(0, 1) * 1e9 / settled.bits_per_s);
+            .max(WAIT_NOISE_SHARE * whole.bits_between_probes(0, 1) * 1e9 / settled.bits_per_s);
         let last = find_open_excursion(&waits, noise);
         // Only an excursion that stays open shows the available rate. One from the first probe on means that
         // all rates of the chirp were too high.
@@ -154,7 +154,7 @@ impl RateEstimator for ChirpEstimator {
     fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let have = self.samples.len();
         let trains = self.train_count();
-        match self.settle.settled_result() {
+        match self.settle.settling_result() {
             Some(Err(none)) => return Err(none.clone()),
             Some(Ok(settled)) if settled.hidden > MAX_HIDDEN_DISTANCES => {
                 return Err(NoEstimateReason::Bucket { frames: settled.hidden + 1 });
@@ -213,14 +213,14 @@ fn find_excursion_end(waits: &[f64], from: usize) -> Option<usize> {
 
 /// A time of a chirp during which probes waited longer than before.
 #[derive(Debug, PartialEq)]
-struct WaitExcursion {
+struct QueueingExcursion {
     from: usize,
     /// `None` if it lasts to the end of the chirp.
     end: Option<usize>,
 }
 
 /// All excursions of a chirp.
-fn find_excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
+fn find_excursions(waits: &[f64], noise: f64) -> Vec<QueueingExcursion> {
     let mut all = Vec::new();
     let mut at = 0;
     while at + 1 < waits.len() {
@@ -230,7 +230,7 @@ fn find_excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
             continue;
         }
         let end = find_excursion_end(waits, at);
-        all.push(WaitExcursion { from: at, end });
+        all.push(QueueingExcursion { from: at, end });
         // The search goes on at the end of the excursion, so excursions never overlap.
         at = end.unwrap_or(waits.len());
     }
@@ -249,7 +249,7 @@ fn mean_available_rate(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<
     // pathChirp (Ribeiro et al., PAM 2003): a distance on the rising part of an ended excursion counts with its own rate, because the
     // path was busy just then. All others count with the rate at which the last, open excursion began.
     let mut each = vec![turning; rates.len()];
-    for WaitExcursion { from, end } in find_excursions(waits, noise) {
+    for QueueingExcursion { from, end } in find_excursions(waits, noise) {
         let Some(end) = end.filter(|end| end - from >= MIN_EXCURSION_PROBES) else { continue };
         for nth in from..end.min(rates.len()) {
             if waits[nth + 1] > waits[nth] {
@@ -309,8 +309,8 @@ mod tests {
     #[test]
     fn excursion_ends_when_most_waiting_is_over() {
         let waits = [0.0, 0.0, 5.0, 9.0, 8.0, 7.0, 1.0, 0.0, 3.0, 6.0, 9.0];
-        let ended = WaitExcursion { from: 1, end: Some(6) };
-        let lasting = WaitExcursion { from: 7, end: None };
+        let ended = QueueingExcursion { from: 1, end: Some(6) };
+        let lasting = QueueingExcursion { from: 7, end: None };
         assert_eq!(find_excursions(&waits, 0.1), [ended, lasting]);
         assert_eq!(find_open_excursion(&waits, 0.1), Some(7));
         assert_eq!(find_open_excursion(&[0.0; 6], 0.1), None);

@@ -97,7 +97,7 @@ impl SeededLink {
         path.doubt_ns = 60;
         path.noise_ns = 50.0;
         if !is_clean {
-            disturb(&mut path, &mut draws);
+            disturb_path(&mut path, &mut draws);
         }
         Self { seed, capacity, busy, bucket, is_clean, path }
     }
@@ -108,7 +108,7 @@ impl SeededLink {
 }
 
 /// Machines at the ends that have other things to do.
-fn disturb(path: &mut SimulatedPath, draws: &mut SeededNumbers) {
+fn disturb_path(path: &mut SimulatedPath, draws: &mut SeededNumbers) {
     let mut stalls = |share: f64| MachineStalls {
         share: if draws.is(0.5) { draws.scaled(0.001, share) } else { 0.0 },
         mean_ns: draws.scaled(1e4, 2e6),
@@ -134,7 +134,12 @@ struct EstimateCoverage {
 }
 
 impl EstimateCoverage {
-    fn take(&mut self, link: &SeededLink, truth: f64, answer: &Result<RateEstimate, NoEstimateReason>) {
+    fn add_link_result(
+        &mut self,
+        link: &SeededLink,
+        truth: f64,
+        answer: &Result<RateEstimate, NoEstimateReason>,
+    ) {
         self.links += 1;
         self.clean += usize::from(link.is_clean);
         match answer {
@@ -144,7 +149,7 @@ impl EstimateCoverage {
                 let is_held = estimate.low <= truth && truth <= estimate.high;
                 self.held += usize::from(is_held);
                 if !is_held && self.misses.len() < 12 {
-                    self.misses.push(miss(link, truth, estimate));
+                    self.misses.push(describe_missed_link(link, truth, estimate));
                 }
             }
             Err(NoEstimateReason::NotSpread { at_least: Some(rate), bucket_bytes, .. }) => {
@@ -168,7 +173,7 @@ impl EstimateCoverage {
         self.clean_ranges as f64 / self.clean.max(1) as f64
     }
 
-    fn check(&self, method: &str, least_clean: f64, least_ranges: f64) {
+    fn check_coverage(&self, method: &str, least_clean: f64, least_ranges: f64) {
         let ranges = self.ranges as f64 / self.links as f64;
         println!(
             "{method}: {} links, {:.1} % have a range ({:.1} % of {} clean), {:.1} % hold the truth; {} of {} claims are false",
@@ -193,7 +198,7 @@ impl EstimateCoverage {
     }
 }
 
-fn miss(link: &SeededLink, truth: f64, estimate: &RateEstimate) -> String {
+fn describe_missed_link(link: &SeededLink, truth: f64, estimate: &RateEstimate) -> String {
     let path = &link.path;
     format!(
         "seed {}: truth {:.3} not in {:.3} to {:.3} ({:.3}); capacity {:.3} busy {:.2} bucket {:?} clean {} coalesced {:.0} us stalls {:?} {:?}; \
@@ -231,15 +236,15 @@ struct JudgedMethod {
 }
 
 impl JudgedMethod {
-    fn check(&self, links: u64) {
+    fn check_links(&self, links: u64) {
         let mut coverage = EstimateCoverage::default();
         for seed in 0..links {
             let link = SeededLink::draw(seed, self.population);
             let mut method = (self.make)(seed);
             link.path.clone().run_estimator(&mut *method);
-            coverage.take(&link, (self.truth)(&link), &method.estimate_rate());
+            coverage.add_link_result(&link, (self.truth)(&link), &method.estimate_rate());
         }
-        coverage.check(self.name, self.least_clean, self.least_ranges);
+        coverage.check_coverage(self.name, self.least_clean, self.least_ranges);
     }
 }
 
@@ -294,38 +299,38 @@ const SPRUCE_METHOD: JudgedMethod = JudgedMethod {
 
 #[test]
 fn ranges_of_pairs_hold_the_truth() {
-    PAIR_METHOD.check(LINKS_PER_ORDINARY_TEST);
+    PAIR_METHOD.check_links(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_least_delayed_pairs_hold_the_truth() {
-    CAPPROBE_METHOD.check(LINKS_PER_ORDINARY_TEST);
+    CAPPROBE_METHOD.check_links(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_trains_hold_the_truth() {
-    TRAIN_METHOD.check(LINKS_PER_ORDINARY_TEST);
+    TRAIN_METHOD.check_links(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_fleets_hold_the_truth() {
-    PATHLOAD_METHOD.check(LINKS_PER_ORDINARY_TEST);
+    PATHLOAD_METHOD.check_links(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_chirps_hold_the_truth() {
-    CHIRP_METHOD.check(LINKS_PER_ORDINARY_TEST);
+    CHIRP_METHOD.check_links(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_spaced_pairs_hold_the_truth() {
-    SPRUCE_METHOD.check(LINKS_PER_ORDINARY_TEST);
+    SPRUCE_METHOD.check_links(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 #[ignore = "minutes; run it after a change of an estimator"]
 fn ranges_hold_the_truth_on_thousands_of_links() {
     for judged in [PAIR_METHOD, CAPPROBE_METHOD, TRAIN_METHOD, PATHLOAD_METHOD, CHIRP_METHOD, SPRUCE_METHOD] {
-        judged.check(LINKS_PER_LONG_TEST);
+        judged.check_links(LINKS_PER_LONG_TEST);
     }
 }

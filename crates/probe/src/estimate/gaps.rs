@@ -49,7 +49,7 @@ impl<'a> CompleteTrain<'a> {
     }
 
     /// Bits of all probes after the one at `from`, to the one at `to`.
-    pub(super) fn bits_between(self, from: usize, to: usize) -> f64 {
+    pub(super) fn bits_between_probes(self, from: usize, to: usize) -> f64 {
         // The probe at `from` is left out: the time between two probes is that of sending the later ones.
         self.0[from + 1..=to].iter().map(|probe| f64::from(probe.length) * 8.0).sum()
     }

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// A group of samples that lie close together: a bell of their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct SampleMode {
+pub struct SampleCluster {
     /// The median of its densest part.
     pub center: f64,
     pub low: f64,
@@ -29,7 +29,7 @@ const MAX_MODES: usize = 8;
 const BELL_RISE_FACTOR: f64 = 1.1;
 
 /// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
-pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
+pub fn find_sample_modes(samples: &[f64], narrowest: f64) -> Vec<SampleCluster> {
     let mut rest = samples.to_vec();
     rest.sort_by(f64::total_cmp);
     // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller's resolution.
@@ -41,7 +41,7 @@ pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
         // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
         let from = find_lower_end(&rest, core.start, core.len(), width);
         let to = find_upper_end(&rest, core.end, core.len(), width);
-        found.push(SampleMode {
+        found.push(SampleCluster {
             center: median(&rest[core.clone()]),
             low: rest[from],
             high: rest[to - 1],
@@ -111,7 +111,7 @@ mod tests {
         };
         let wide = (0..30).map(|n| 3e6 + f64::from(n) * 5e5);
         let samples: Vec<_> = bell(1e7, 60).chain(bell(2e7, 30)).chain(wide).collect();
-        let found = find_modes(&samples, 1e5);
+        let found = find_sample_modes(&samples, 1e5);
         assert!((found[0].center / 1e7 - 1.0).abs() < 0.01, "{found:?}");
         assert!(found[1..].iter().any(|mode| (mode.center / 2e7 - 1.0).abs() < 0.01), "{found:?}");
         assert!(found[0].share >= 0.5);
@@ -119,15 +119,15 @@ mod tests {
 
     #[test]
     fn equal_samples_form_one_mode() {
-        let found = find_modes(&[5.0; 10], 0.0);
-        assert_eq!(found, [SampleMode { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
-        assert!(find_modes(&[], 1.0).is_empty());
+        let found = find_sample_modes(&[5.0; 10], 0.0);
+        assert_eq!(found, [SampleCluster { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
+        assert!(find_sample_modes(&[], 1.0).is_empty());
     }
 
     #[test]
     fn no_sample_is_counted_twice() {
         let samples: Vec<_> = (0..200).map(|n| f64::from((n * 7919) % 1000)).collect();
-        let shares: f64 = find_modes(&samples, 1.0).iter().map(|mode| mode.share).sum();
+        let shares: f64 = find_sample_modes(&samples, 1.0).iter().map(|mode| mode.share).sum();
         assert!(shares <= 1.0 + 1e-9, "{shares}");
     }
 }

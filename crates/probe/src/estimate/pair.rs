@@ -14,7 +14,7 @@ use super::gaps::{CompleteTrain, median};
 use super::settle::{MEASURED_PROBES, SPREAD_THRESHOLD, TrainSettler, TrainShape, probes_at_once};
 use super::{
     DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
-    SettledTrains, TrainRequest, clamp_to_nanos, find_modes, packets_per_frame,
+    SettledTrains, TrainRequest, clamp_to_nanos, find_sample_modes, packets_per_frame,
 };
 use crate::{ProbeKind, small_count};
 
@@ -47,7 +47,7 @@ impl PairSample {
 }
 
 /// The pair with the least sum of delays.
-struct LeastDelayed {
+struct LeastDelayedPair {
     pair: PairSample,
     /// Excess of its wait over the allowed one, in nanoseconds; not positive if it is good enough.
     excess: f64,
@@ -100,12 +100,12 @@ impl PairEstimator {
     }
 
     fn settled_trains(&self) -> Option<SettledTrains> {
-        self.settle.settled_result().and_then(|settled| settled.as_ref().ok()).copied()
+        self.settle.settling_result().and_then(|settled| settled.as_ref().ok()).copied()
     }
 
     pub(super) fn measured_capacity(&self) -> Result<MeasuredCapacity, NoEstimateReason> {
         let bits_per_s = self.estimate_rate()?.bits_per_s;
-        let settled = self.settle.settled_result().cloned();
+        let settled = self.settle.settling_result().cloned();
         let settled = settled.unwrap_or(Err(NoEstimateReason::NoMode { pairs: 0, share: 0.0 }))?;
         Ok(MeasuredCapacity { bits_per_s, settled })
     }
@@ -126,7 +126,7 @@ impl PairEstimator {
         self.samples.iter().map(|sample| sample.delays[nth]).fold(f64::INFINITY, f64::min)
     }
 
-    fn least_delayed(&self) -> Option<LeastDelayed> {
+    fn least_delayed(&self) -> Option<LeastDelayedPair> {
         // CapProbe (Kapoor et al., SIGCOMM 2004): if neither probe of a pair waited, its sum of delays is the sum of the least delays of
         // first and second probes. The unknown clock offset is in both sums and cancels. The next best pairs must agree, because a sum
         // that was seen only once may be an error of the stamps.
@@ -137,7 +137,10 @@ impl PairEstimator {
         // The larger of two doubts: how long the best pair waited, and how far the next ones are from it.
         let waited = (best.delay_sum() - self.least_delay(0) - self.least_delay(1))
             .max(again.delay_sum() - best.delay_sum());
-        Some(LeastDelayed { pair: best, excess: waited - (MAX_DELAY_SUM_EXCESS * best.gap).max(best.doubt) })
+        Some(LeastDelayedPair {
+            pair: best,
+            excess: waited - (MAX_DELAY_SUM_EXCESS * best.gap).max(best.doubt),
+        })
     }
 
     fn too_few(&self, have: usize, wanted: usize) -> NoEstimateReason {
@@ -169,7 +172,7 @@ impl PairEstimator {
         }
     }
 
-    fn make_estimate(&self, rate: f64, low: f64, high: f64, quality: EstimateQuality) -> RateEstimate {
+    fn estimate_with_range(&self, rate: f64, low: f64, high: f64, quality: EstimateQuality) -> RateEstimate {
         let doubt = quality.stamps;
         RateEstimate {
             method: self.name(),
@@ -198,9 +201,9 @@ impl PairEstimator {
         let spread = range / agreed.rate;
         let mut quality = self.estimate_quality(settled, rates.len(), agreed.share, spread);
         // Other modes are reported beside the answer, so that a reader can judge it.
-        quality.modes = find_modes(&rates, 0.01 * median(&rates));
+        quality.modes = find_sample_modes(&rates, 0.01 * median(&rates));
         quality.modes.retain(|mode| mode.share >= 0.05 && !agreed.contains_rate(mode.center));
-        Ok(self.make_estimate(agreed.rate, agreed.low, agreed.high, quality))
+        Ok(self.estimate_with_range(agreed.rate, agreed.low, agreed.high, quality))
     }
 
     fn estimate_by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoEstimateReason> {
@@ -214,7 +217,7 @@ impl PairEstimator {
             );
             return Err(NoEstimateReason::NotConverged { trains, what });
         }
-        let Some(LeastDelayed { pair: best, excess }) = self.least_delayed() else {
+        let Some(LeastDelayedPair { pair: best, excess }) = self.least_delayed() else {
             return Err(NoEstimateReason::NoMode { pairs: 0, share: 0.0 });
         };
         if excess > 0.0 {
@@ -233,7 +236,7 @@ impl PairEstimator {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         let spread = spread_range(&rates) / rate;
         let quality = self.estimate_quality(settled, trains, near as f64 / trains as f64, spread);
-        Ok(self.make_estimate(
+        Ok(self.estimate_with_range(
             rate,
             rate / (1.0 + MAX_DELAY_SUM_EXCESS),
             rate * (1.0 + MAX_DELAY_SUM_EXCESS),
@@ -274,7 +277,7 @@ impl RateEstimator for PairEstimator {
 
     fn next_train(&mut self) -> Option<TrainRequest> {
         let shape = self.settle.shape();
-        let settled = match self.settle.settled_result() {
+        let settled = match self.settle.settling_result() {
             None => return Some(self.settle.next_train()),
             Some(Err(_)) => return None,
             Some(Ok(_)) if self.is_over() => return None,
@@ -310,7 +313,7 @@ impl RateEstimator for PairEstimator {
         let first = whole.last_index() - 2;
         let second = whole.last_index() - 1;
         let sample = PairSample {
-            bits: whole.bits_between(first, second),
+            bits: whole.bits_between_probes(first, second),
             gap: whole.arrival_gap(first, second),
             left: whole.departure_gap(first, second),
             delays: [whole.probe_delay(first), whole.probe_delay(second)],
@@ -329,7 +332,7 @@ impl RateEstimator for PairEstimator {
     }
 
     fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
-        let settled = match self.settle.settled_result() {
+        let settled = match self.settle.settling_result() {
             None => return Err(self.too_few(0, 1)),
             Some(settled) => settled.clone()?,
         };

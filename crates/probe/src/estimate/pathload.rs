@@ -202,7 +202,7 @@ impl PathloadEstimator {
     /// goes delays fall: that is no rise. At least one, because a bucket of one long frame, which trains of long frames do not show, lets
     /// several short probes of a stream pass.
     fn primer_count(&self) -> u32 {
-        let settled = self.settle.settled_result().and_then(|settled| settled.as_ref().ok());
+        let settled = self.settle.settling_result().and_then(|settled| settled.as_ref().ok());
         settled.filter(|settled| settled.hidden > 0).map_or(1, |settled| settled.primers)
     }
 
@@ -221,7 +221,7 @@ impl PathloadEstimator {
         for primer in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Primer) {
             primer.length = self.settle.shape().length;
         }
-        let settled = self.settle.settled_result().and_then(|settled| settled.as_ref().ok());
+        let settled = self.settle.settling_result().and_then(|settled| settled.as_ref().ok());
         let rest = settled.map_or(Nanos::ZERO, |settled| settled.least_pause(self.sent == 1));
         TrainRequest { probes, pause: self.settle.shape().pause.max(takes).max(rest) }
     }
@@ -240,7 +240,7 @@ impl PathloadEstimator {
         // Measured departures against an even stream. The median removes a common shift, so that one late start does not count.
         let middle = median(&places);
         // Lost probes have left, too, so the rate of those that arrived is scaled up to all of them.
-        let rate = whole.bits_between(0, whole.last_index()) * 1e9
+        let rate = whole.bits_between_probes(0, whole.last_index()) * 1e9
             / whole.departure_gap(0, whole.last_index()).max(1.0)
             * (stream.len() - 1) as f64
             / whole.last_index() as f64;
@@ -293,7 +293,7 @@ impl RateEstimator for PathloadEstimator {
     }
 
     fn next_train(&mut self) -> Option<TrainRequest> {
-        let dispersion_rate = match self.settle.settled_result() {
+        let dispersion_rate = match self.settle.settling_result() {
             None => return Some(self.settle.next_train()),
             Some(Err(_)) => return None,
             Some(Ok(settled)) => settled.bits_per_s,
@@ -320,7 +320,7 @@ impl RateEstimator for PathloadEstimator {
 
     fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let trains = self.settle.sent_trains() + self.sent;
-        if let Some(Err(none)) = self.settle.settled_result() {
+        if let Some(Err(none)) = self.settle.settling_result() {
             return Err(none.clone());
         }
         let Some(search) = &self.search else {

@@ -59,7 +59,7 @@ pub(super) struct TrainSettler {
 }
 
 /// The part of a train in which probes are spread steadily.
-struct SteadyPart {
+struct SteadyTrainPart {
     hidden: usize,
     /// Steady distance between probes, in nanoseconds.
     pace: f64,
@@ -96,7 +96,7 @@ impl TrainSettler {
     }
 
     /// The result; `None` while it needs more trains.
-    pub(super) const fn settled_result(&self) -> Option<&Result<SettledTrains, NoEstimateReason>> {
+    pub(super) const fn settling_result(&self) -> Option<&Result<SettledTrains, NoEstimateReason>> {
         self.result.as_ref()
     }
 
@@ -156,7 +156,7 @@ impl TrainSettler {
     }
 
     /// Returns the steady part from a place on, if probes are spread steadily there.
-    fn find_steady_part(&self, from: usize) -> Option<SteadyPart> {
+    fn find_steady_part(&self, from: usize) -> Option<SteadyTrainPart> {
         let pace = self.median_gap_from(from).filter(|_| self.median_widening(from) > SPREAD_THRESHOLD)?;
         let end = self.shape.longest as usize;
         let uneven = (from..end).map(|place| self.median_credit(from, place, pace).abs()).fold(0.0, f64::max);
@@ -167,7 +167,11 @@ impl TrainSettler {
         });
         let hidden = hidden[0].max(hidden[1]);
         // A bucket that ends just before the steady part may as well reach into it.
-        ((hidden as f64) < BUCKET_EMPTY_SHARE * from as f64).then_some(SteadyPart { hidden, pace, uneven })
+        ((hidden as f64) < BUCKET_EMPTY_SHARE * from as f64).then_some(SteadyTrainPart {
+            hidden,
+            pace,
+            uneven,
+        })
     }
 
     /// Number of distances after the probe at `first` that are shorter than the pace. After them, probes are as far ahead of it as at `to`.
@@ -183,9 +187,9 @@ impl TrainSettler {
         median(&all)
     }
 
-    fn settle_from_steady_part(&self, part: &SteadyPart) -> SettledTrains {
+    fn settle_from_steady_part(&self, part: &SteadyTrainPart) -> SettledTrains {
         let bits = f64::from(self.shape.length) * 8e9;
-        let SteadyPart { hidden, pace, uneven } = *part;
+        let SteadyTrainPart { hidden, pace, uneven } = *part;
         // A quarter more than needed: the distance after the last hidden one may be half hidden, a bucket fills while a slower train
         // leaves, and uneven distances hide its end.
         let primers = hidden + 1 + hidden.div_ceil(4) + whole_frames(uneven);
@@ -207,8 +211,11 @@ impl TrainSettler {
         // Probes that arrived closer together than they left were held up together: that is no speed of the path.
         let is_as_sent = (1.0 / SPREAD_THRESHOLD..=SPREAD_THRESHOLD).contains(&self.median_widening(half));
         let bucket_bytes = u64::from(self.shape.longest) * u64::from(self.shape.length) / 4;
-        let rates: Vec<_> =
-            self.trains.iter().filter_map(|train| rate_without(train.get(1..)?, bucket_bytes)).collect();
+        let rates: Vec<_> = self
+            .trains
+            .iter()
+            .filter_map(|train| rate_without_bucket(train.get(1..)?, bucket_bytes))
+            .collect();
         NoEstimateReason::NotSpread {
             train: self.shape.longest,
             gap_ns: clamp_to_nanos(into).as_u64(),
@@ -276,7 +283,7 @@ fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
 
 /// The rate at which a path carried probes, without what a bucket may have held ready. The first probe may have arrived up to the largest
 /// distance sooner than it was seen.
-fn rate_without(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
+fn rate_without_bucket(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
     let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
     let bits: f64 = probes.iter().take(came.len()).skip(1).map(|probe| f64::from(probe.length) * 8.0).sum();
     let largest = came.windows(2).map(|two| difference_ns(two[0], two[1])).fold(0.0, f64::max);

@@ -110,7 +110,7 @@ impl QueuedLink {
             self.crossed += 1;
             let mean = f64::from(length) * 8e9 / rate;
             self.next_cross += match self.cross {
-                CrossTraffic::Poisson { .. } => mean * draw_exponential(self.seed, self.crossed),
+                CrossTraffic::Poisson { .. } => mean * draw_exponential_sample(self.seed, self.crossed),
                 _ => mean,
             };
         }
@@ -149,7 +149,7 @@ impl QueuedLink {
     fn timer_lateness(&mut self) -> f64 {
         self.waited += 1;
         if self.late_ns > 0.0 {
-            self.late_ns * draw_exponential(self.seed ^ 0x7157, self.waited)
+            self.late_ns * draw_exponential_sample(self.seed ^ 0x7157, self.waited)
         } else {
             0.0
         }
@@ -187,7 +187,7 @@ impl StampingReceiver {
         for (nth, arrival) in arrivals.iter_mut().enumerate() {
             let Some(at) = arrival else { continue };
             if *at > told {
-                told = *at + self.coalesced_ns + self.stalls.stall_before(seed, nth as u64);
+                told = *at + self.coalesced_ns + self.stalls.stall_time_before(seed, nth as u64);
             }
             // A batch is read once its frames are here.
             last = told.max(last + BATCH_GAP_NS);
@@ -195,16 +195,16 @@ impl StampingReceiver {
         }
     }
 
-    const fn is_prompt(self) -> bool {
+    const fn stamps_promptly(self) -> bool {
         self.coalesced_ns <= 0.0 && self.stalls.share <= 0.0
     }
 }
 
 impl MachineStalls {
     /// Time that the machine is away before a packet.
-    fn stall_before(self, seed: u64, n: u64) -> f64 {
+    fn stall_time_before(self, seed: u64, n: u64) -> f64 {
         if uniform_share(seed ^ 0x57a1, n) < self.share {
-            self.mean_ns * draw_exponential(seed ^ 0x57a2, n)
+            self.mean_ns * draw_exponential_sample(seed ^ 0x57a2, n)
         } else {
             0.0
         }
@@ -217,7 +217,7 @@ fn uniform_share(seed: u64, n: u64) -> f64 {
 }
 
 /// An exponential distribution of mean one.
-fn draw_exponential(seed: u64, n: u64) -> f64 {
+fn draw_exponential_sample(seed: u64, n: u64) -> f64 {
     -(((keyed_mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln()
 }
 
@@ -272,7 +272,7 @@ impl SimulatedPath {
                 self.links.iter_mut().try_fold(*left, |at, link| link.pass_frame(at, length))
             })
             .collect();
-        if !self.receiver.is_prompt() {
+        if !self.receiver.stamps_promptly() {
             self.receiver.stamp_arrivals(&mut arrivals, keyed_mix(self.seed, self.sent));
         }
         self.now = departures.last().copied().unwrap_or(self.now);
@@ -300,8 +300,8 @@ impl SimulatedPath {
         let mut departures = Vec::new();
         for (nth, probe) in ask.probes.iter().enumerate() {
             let n = self.sent + nth as u64;
-            let late =
-                self.jitter_ns * uniform_share(self.seed, n) + self.sender_stalls.stall_before(self.seed, n);
+            let late = self.jitter_ns * uniform_share(self.seed, n)
+                + self.sender_stalls.stall_time_before(self.seed, n);
             let cold = if nth == 1 { self.cold_ns } else { 0.0 };
             left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns + cold);
             departures.push(left);

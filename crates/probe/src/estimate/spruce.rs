@@ -19,7 +19,7 @@ use packetrig_wire::pattern::keyed_mix;
 #[derive(Clone, Debug)]
 pub struct SpruceEstimator {
     before: SpruceSetup,
-    ready: Option<Result<ReadyPairs, NoEstimateReason>>,
+    ready: Option<Result<SprucePairSetup, NoEstimateReason>>,
     pairs: usize,
     shape: TrainShape,
     seed: u64,
@@ -39,7 +39,7 @@ enum SpruceSetup {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ReadyPairs {
+struct SprucePairSetup {
     capacity: f64,
     primers: u32,
     /// Time that all primers take to leave.
@@ -50,21 +50,21 @@ struct ReadyPairs {
 
 impl SpruceSetup {
     /// The next train; `Err` with the result if none is needed.
-    fn next_setup_train(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoEstimateReason>> {
+    fn next_setup_train(&mut self) -> Result<TrainRequest, Result<SprucePairSetup, NoEstimateReason>> {
         match self {
             Self::Primers(capacity, settle) => {
-                let Some(settled) = settle.settled_result() else { return Ok(settle.next_train()) };
-                Err(settled.clone().map(|settled| ReadyPairs::new(*capacity, settled)))
+                let Some(settled) = settle.settling_result() else { return Ok(settle.next_train()) };
+                Err(settled.clone().map(|settled| SprucePairSetup::new(*capacity, settled)))
             }
             Self::Capacity(pair) => pair.next_train().ok_or_else(|| {
                 pair.measured_capacity()
-                    .map(|measured| ReadyPairs::new(measured.bits_per_s, measured.settled))
+                    .map(|measured| SprucePairSetup::new(measured.bits_per_s, measured.settled))
             }),
         }
     }
 }
 
-impl ReadyPairs {
+impl SprucePairSetup {
     const fn new(capacity: f64, settled: SettledTrains) -> Self {
         Self { capacity, primers: settled.primers, primed_ns: settled.primed_ns, over: settled.over }
     }
@@ -110,7 +110,7 @@ impl SpruceEstimator {
         f64::from(self.shape.length) * 8.0
     }
 
-    fn ready_pairs(&self) -> Option<ReadyPairs> {
+    fn ready_pairs(&self) -> Option<SprucePairSetup> {
         self.ready.as_ref().and_then(|ready| ready.as_ref().ok()).copied()
     }
 }
@@ -130,7 +130,7 @@ impl RateEstimator for SpruceEstimator {
                 Err(ready) => self.ready = Some(ready),
             }
         }
-        let ReadyPairs { capacity, primers, primed_ns, over } = self.ready_pairs()?;
+        let SprucePairSetup { capacity, primers, primed_ns, over } = self.ready_pairs()?;
         if self.samples.len() >= self.pairs || self.sent >= 3 * self.pairs {
             return None;
         }
@@ -150,7 +150,7 @@ impl RateEstimator for SpruceEstimator {
     }
 
     fn add_train(&mut self, train: &[PassedProbe]) {
-        let Some(ReadyPairs { capacity, .. }) = self.ready_pairs() else {
+        let Some(SprucePairSetup { capacity, .. }) = self.ready_pairs() else {
             return match &mut self.before {
                 SpruceSetup::Primers(_, settle) => settle.add_train(train),
                 SpruceSetup::Capacity(pair) => pair.add_train(train),
@@ -181,7 +181,7 @@ impl RateEstimator for SpruceEstimator {
             return Err(none.clone());
         }
         let known = self.ready_pairs().filter(|_| have >= MIN_USABLE_PAIRS);
-        let Some(ReadyPairs { capacity, primers, .. }) = known else {
+        let Some(SprucePairSetup { capacity, primers, .. }) = known else {
             return Err(NoEstimateReason::TooFew {
                 have,
                 wanted: MIN_USABLE_PAIRS,

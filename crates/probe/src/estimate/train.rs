@@ -37,7 +37,7 @@ impl TrainSample {
 }
 
 /// The train with the least sum of waits.
-struct LeastDelayed {
+struct LeastDelayedTrain {
     train: TrainSample,
     /// Excess of its wait over the least waits, or over the waits of the trains that confirm it.
     excess: f64,
@@ -94,14 +94,14 @@ impl TrainEstimator {
         }
     }
 
-    fn least_delayed(&self) -> Option<LeastDelayed> {
+    fn least_delayed(&self) -> Option<LeastDelayedTrain> {
         let mut sorted: Vec<_> = self.samples.clone();
         sorted.sort_by(|one, other| one.wait_sum().total_cmp(&other.wait_sum()));
         let (best, again) = (*sorted.first()?, sorted.get(MIN_TRAINS_NEAR_BEST - 1)?);
         // CapProbe's test for pairs, for trains: one that never waited has the least wait of both its ends.
         let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);
         let excess = (best.wait_sum() - least(0) - least(1)).max(again.wait_sum() - best.wait_sum());
-        Some(LeastDelayed { train: best, excess })
+        Some(LeastDelayedTrain { train: best, excess })
     }
 }
 
@@ -112,7 +112,7 @@ impl RateEstimator for TrainEstimator {
 
     fn next_train(&mut self) -> Option<TrainRequest> {
         let shape = self.settle.shape();
-        let settled = match self.settle.settled_result() {
+        let settled = match self.settle.settling_result() {
             None => return Some(self.settle.next_train()),
             Some(Ok(settled)) if self.samples.len() < self.trains && self.sent < 3 * self.trains => *settled,
             Some(_) => return None,
@@ -130,7 +130,7 @@ impl RateEstimator for TrainEstimator {
     }
 
     fn add_train(&mut self, train: &[PassedProbe]) {
-        let Some(settled) = self.settle.settled_result().cloned() else {
+        let Some(settled) = self.settle.settling_result().cloned() else {
             return self.settle.add_train(train);
         };
         let Ok(settled) = settled else { return };
@@ -138,7 +138,7 @@ impl RateEstimator for TrainEstimator {
         let first = settled.primers as usize;
         let last = whole.last_index();
         let took = whole.arrival_gap(first, last);
-        let bits = whole.bits_between(first, last);
+        let bits = whole.bits_between_probes(first, last);
         if took <= whole.gap_uncertainty(first, last) {
             self.discarded.together += 1;
         // Probes that left almost as slowly as the path carries them would show the sender's rate.
@@ -150,7 +150,7 @@ impl RateEstimator for TrainEstimator {
                 took,
                 waits: [first, last]
                     .map(|nth| difference_ns(train[0].left.unwrap_or(0), train[nth].came.unwrap_or(0))),
-                doubt: whole.gap_uncertainty(first, last) + find_held_back_time(whole, first),
+                doubt: whole.gap_uncertainty(first, last) + held_back_time(whole, first),
             });
             self.lengthen_trains(settled.primers);
         }
@@ -161,11 +161,11 @@ impl RateEstimator for TrainEstimator {
         let trains = self.settle.sent_trains() + self.sent;
         let too_few =
             NoEstimateReason::TooFew { have, wanted: MIN_USABLE_TRAINS, trains, discarded: self.discarded };
-        let settled = match self.settle.settled_result() {
+        let settled = match self.settle.settling_result() {
             None => return Err(too_few),
             Some(settled) => settled.clone()?,
         };
-        let Some(LeastDelayed { train: best, excess }) =
+        let Some(LeastDelayedTrain { train: best, excess }) =
             self.least_delayed().filter(|_| have >= MIN_USABLE_TRAINS)
         else {
             return Err(too_few);
@@ -214,7 +214,7 @@ impl RateEstimator for TrainEstimator {
 
 /// Excess of a train's largest distance over the mean. A path that holds probes back and lets several go at once may
 /// have done so at either end of the train.
-fn find_held_back_time(whole: CompleteTrain<'_>, first: usize) -> f64 {
+fn held_back_time(whole: CompleteTrain<'_>, first: usize) -> f64 {
     let gaps = (first..whole.last_index()).map(|nth| whole.arrival_gap(nth, nth + 1));
     let mean = whole.arrival_gap(first, whole.last_index()) / (whole.last_index() - first) as f64;
     (gaps.fold(0.0, f64::max) - mean).max(0.0)

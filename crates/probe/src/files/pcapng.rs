@@ -5,7 +5,9 @@ use crate::ProbeRecord;
 use crate::header::ProbeHeader;
 use crate::small_count;
 use packetrig_wire::pcap::ETHERNET_LINK_TYPE;
-use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_padded, write_words};
+use packetrig_wire::pcap::block::{
+    low_half, write_block, write_block_option, write_padded_bytes, write_words,
+};
 
 /// The content of a capture file. `frame` gives the bytes of a record's frame.
 pub fn encode_pcapng(
@@ -18,16 +20,16 @@ pub fn encode_pcapng(
     // Section header block: byte order, version 1.0, and an unknown length of the section (-1).
     write_block(&mut out, 0x0a0d_0d0a, |body| {
         write_words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
-        write_option(body, 4, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
-        write_option(body, 1, comment.as_bytes());
-        write_option(body, 0, &[]);
+        write_block_option(body, 4, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
+        write_block_option(body, 1, comment.as_bytes());
+        write_block_option(body, 0, &[]);
     });
     // Interface description block.
     write_block(&mut out, 1, |body| {
         write_words(body, &[ETHERNET_LINK_TYPE.into(), 0]);
-        write_option(body, 2, header.interface.as_bytes());
-        write_option(body, 9, &[9]); // resolution: 10^-9 s
-        write_option(body, 0, &[]);
+        write_block_option(body, 2, header.interface.as_bytes());
+        write_block_option(body, 9, &[9]); // resolution: 10^-9 s
+        write_block_option(body, 0, &[]);
     });
     let mut bytes = Vec::new();
     for record in records {
@@ -38,9 +40,9 @@ pub fn encode_pcapng(
         // Enhanced packet block: interface, both halves of the time, captured length, length on the wire.
         write_block(&mut out, 6, |body| {
             write_words(body, &[0, low_half(at >> 32), low_half(at), length, length]);
-            write_padded(body, &bytes);
-            write_option(body, 1, comment.as_bytes());
-            write_option(body, 0, &[]);
+            write_padded_bytes(body, &bytes);
+            write_block_option(body, 1, comment.as_bytes());
+            write_block_option(body, 0, &[]);
         });
     }
     Ok(out)

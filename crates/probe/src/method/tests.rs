@@ -41,19 +41,19 @@ fn returned_datagram_matches_number_and_shows_damage() {
             assert!(probe.windows(11).any(|part| part == b"lab.example"));
             let payload = probe[ends.header_bytes() + 8..].to_vec();
             let mut echo = Vec::new();
-            back(ends).write_udp(7, 4_000, &payload, &mut echo);
+            back(ends).write_udp_frame(7, 4_000, &payload, &mut echo);
             assert_eq!(
                 read(&mut method, &echo),
                 Some(reply_without_peer_times(number, ReplyMeaning::Echo, true))
             );
             let mut changed = payload.clone();
             changed[50] ^= 4;
-            back(ends).write_udp(7, 4_000, &changed, &mut echo);
+            back(ends).write_udp_frame(7, 4_000, &changed, &mut echo);
             assert_eq!(
                 read(&mut method, &echo),
                 Some(reply_without_peer_times(number, ReplyMeaning::Echo, false))
             );
-            back(ends).write_udp(7, 4_001, &payload, &mut echo);
+            back(ends).write_udp_frame(7, 4_001, &payload, &mut echo);
             assert_eq!(read(&mut method, &echo), None, "to another port");
         }
     }
@@ -62,7 +62,7 @@ fn returned_datagram_matches_number_and_shows_damage() {
 /// The router's or target's word about a probe.
 pub(crate) fn error_about(ends: ProbeFrameEndpoints, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
     let (mut frame, back) = (Vec::new(), back(ends));
-    back.write_echo(0, 0, &probe[frame::ETHERNET..], &mut frame);
+    back.write_echo_frame(0, 0, &probe[frame::ETHERNET..], &mut frame);
     let at = back.header_bytes();
     let protocol = if ends.source.is_ipv4() { 1 } else { 58 };
     frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
@@ -102,7 +102,7 @@ fn errors_about_probes_of_every_kind_are_known() {
         );
         let elsewhere = ProbeFrameEndpoints { target: "192.0.2.9".parse().unwrap(), ..ends };
         let mut other = Vec::new();
-        elsewhere.write_udp(4_000, 33_434, &[0; 20], &mut other);
+        elsewhere.write_udp_frame(4_000, 33_434, &[0; 20], &mut other);
         assert_eq!(read(method.as_mut(), &error_about(ends, &other, 3, 3)), None);
     }
 }
@@ -127,10 +127,10 @@ fn syn_method_tells_open_from_closed_port() {
                 ..TcpSegment::default()
             };
             let mut frame = Vec::new();
-            back(ends).write_tcp(&segment, &mut frame);
+            back(ends).write_tcp_frame(&segment, &mut frame);
             assert_eq!(read(&mut method, &frame), Some(reply_without_peer_times(number, says, true)));
             let off = TcpSegment { acknowledgement: tcp.sequence, ..segment };
-            back(ends).write_tcp(&off, &mut frame);
+            back(ends).write_tcp_frame(&off, &mut frame);
             assert_eq!(read(&mut method, &frame), None);
         }
     }

@@ -148,7 +148,7 @@ impl ProbeEvidence {
         let Some(place) = self.due[..2].iter().position(|due| *due == sequence) else {
             // Data from before the probe is a retransmission of something older, so it proves nothing about this probe.
             // Data that begins at none of the planned numbers makes the probe unclear.
-            self.is_odd |= is_after(sequence, self.due[0]);
+            self.is_odd |= is_sequence_after(sequence, self.due[0]);
             return;
         };
         // Receive offload (GRO, LRO) of a card or the kernel may have joined both answers into one segment: that counts as two in order.
@@ -198,7 +198,7 @@ impl ProbeEvidence {
     }
 
     /// The server's number after it has sent this many answers.
-    pub(super) const fn due_after(&self, answers: u64) -> u32 {
+    pub(super) const fn server_number_after(&self, answers: u64) -> u32 {
         let [before, between, behind] = self.due;
         match answers {
             0 => before,
@@ -208,7 +208,7 @@ impl ProbeEvidence {
     }
 
     /// Returns the verdict if the answers alone suffice.
-    pub(super) fn verdict_at_once(&self) -> Option<ProbeVerdict> {
+    pub(super) fn verdict_by_answers(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
         // Both answers with `d0` may also mean that our first segment was lost. The acknowledgement of both rules that out.
@@ -258,7 +258,7 @@ impl ProbeEvidence {
 }
 
 /// Returns whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
-pub(super) const fn is_after(one: u32, other: u32) -> bool {
+pub(super) const fn is_sequence_after(one: u32, other: u32) -> bool {
     // In a ring of numbers, the nearer way decides: less than half of the range ahead is after.
     one != other && one.wrapping_sub(other) < 1 << 31
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: while a probe is in flight, nothing else of ours is.
 
-use super::evidence::{ProbeEvidence, is_after};
+use super::evidence::{ProbeEvidence, is_sequence_after};
 use super::report::{OneprobeOutcome, OneprobeReport};
 use super::{
     AmbiguityReason, ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeFailure, OneprobeOptions,
@@ -176,7 +176,7 @@ impl OneprobeMachine {
             OneprobeState::Closed { .. } => self.push_syn(now, 0),
             OneprobeState::Connecting { at, tries } => self.retry_connect(now, at, tries),
             OneprobeState::FillingQueue { since, asked_at, quiet_at } => {
-                self.fill_queue(now, since, asked_at, quiet_at)
+                self.fill_server_queue(now, since, asked_at, quiet_at)
             }
             OneprobeState::Synchronizing { asked_at, tries } => {
                 self.retry_state_request(now, asked_at, tries, None)
@@ -285,10 +285,10 @@ impl OneprobeMachine {
         }
         // The next probe needs a later slot than this one.
         self.next_at = at + 1;
-        Some(self.begin_pair(number, at))
+        Some(self.begin_probe_pair(number, at))
     }
 
-    fn begin_pair(&mut self, number: u32, at: u64) -> OneprobeStep {
+    fn begin_probe_pair(&mut self, number: u32, at: u64) -> OneprobeStep {
         // The windows are the core of the method: the first segment allows one answer, the second allows both. So a server that received
         // only the second segment sends two answers, and one that received only the first sends one.
         let length = u32::from(self.options.payload);
@@ -370,7 +370,7 @@ impl OneprobeMachine {
         let connection = &mut self.connection;
         // The next pair sends lost bytes again, so the stream of requests has no gap.
         connection.next = probe.evidence.sent[place];
-        connection.expected = probe.evidence.due_after(reverse.sent);
+        connection.expected = probe.evidence.server_number_after(reverse.sent);
         // Closes the window again, so that the server waits for the next pair.
         self.push_acknowledgement(0);
         self.state = OneprobeState::Ready;

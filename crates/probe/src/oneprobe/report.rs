@@ -3,7 +3,7 @@
 //! Invariant: `probes = told + sum of ambiguous`, and ambiguous probes are part of no rate.
 
 use super::{AmbiguityReason, ArrivalOrder, ForwardOutcome, ProbeVerdict};
-use crate::summary::{nearest_rank, percentile};
+use crate::summary::{nearest_rank, percentile_of_sorted};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl DirectionCounts {
         (self.ordered > 0).then(|| self.reordered as f64 / self.ordered as f64)
     }
 
-    fn add_order(&mut self, order: ArrivalOrder) {
+    fn count_arrival_order(&mut self, order: ArrivalOrder) {
         self.ordered += u64::from(order != ArrivalOrder::Unknown);
         self.reordered += u64::from(order == ArrivalOrder::Changed);
     }
@@ -70,8 +70,8 @@ impl TimeSpread {
             samples: sorted.len() as u64,
             min_ns: *sorted.first()?,
             p50_ns: nearest_rank(&sorted, 50),
-            p95_ns: percentile(&sorted, 95),
-            p99_ns: percentile(&sorted, 99),
+            p95_ns: percentile_of_sorted(&sorted, 95),
+            p99_ns: percentile_of_sorted(&sorted, 99),
             max_ns: *sorted.last()?,
         })
     }
@@ -114,11 +114,11 @@ impl OneprobeReport {
                 self.forward.sent += 2;
                 self.forward.lost += forward.lost_segments();
                 if let ForwardOutcome::Both(order) = forward {
-                    self.forward.add_order(order);
+                    self.forward.count_arrival_order(order);
                 }
                 self.reverse.sent += reverse.sent;
                 self.reverse.lost += reverse.lost_segments();
-                self.reverse.add_order(reverse.order);
+                self.reverse.count_arrival_order(reverse.order);
                 self.round_trips.extend(outcome.round_trip_ns);
             }
         }

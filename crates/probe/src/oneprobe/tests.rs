@@ -192,15 +192,15 @@ impl TestWorld {
         let length = u32::try_from(out.payload.len()).unwrap();
         let end = out.sequence.wrapping_add(length);
         let (before, next) = (self.server.expects, self.server.next);
-        if length > 0 && !evidence::is_after(end, before) {
+        if length > 0 && !evidence::is_sequence_after(end, before) {
             return self.back(next, 0, 0);
         }
         let server = &mut self.server;
-        if evidence::is_after(out.acknowledgement, server.unacknowledged) {
+        if evidence::is_sequence_after(out.acknowledgement, server.unacknowledged) {
             server.unacknowledged = out.acknowledgement;
             server.repeat_at = None;
         }
-        if !evidence::is_after(server.window_from, out.sequence) {
+        if !evidence::is_sequence_after(server.window_from, out.sequence) {
             server.window_from = out.sequence;
             server.edge = out.acknowledgement.wrapping_add(out.window.into());
         }
@@ -454,12 +454,12 @@ fn probes_that_were_not_sent_are_accounted_for() {
 fn coalesced_answers_count_as_two() {
     let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
     evidence.add_data_segment(5_000, 1_072, 100, 7, true);
-    assert_eq!(evidence.verdict_at_once(), None);
+    assert_eq!(evidence.verdict_by_answers(), None);
     let reverse = ReverseOutcome { sent: 2, heard: [true, true], order: ArrivalOrder::Kept };
     let told = |forward| ProbeVerdict::Told { forward, reverse };
     assert_eq!(evidence.verdict_with_state(100, 6_072), told(ForwardOutcome::FirstLost));
     evidence.add_bare_segment(700);
-    assert_eq!(evidence.verdict_at_once(), Some(told(ForwardOutcome::Both(ArrivalOrder::Changed))));
+    assert_eq!(evidence.verdict_by_answers(), Some(told(ForwardOutcome::Both(ArrivalOrder::Changed))));
     // Cut elsewhere, they are no answers.
     let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
     evidence.add_data_segment(5_000, 900, 400, 7, true);

@@ -42,7 +42,7 @@ fn least_limits_never_exceed_any_permitted_target() {
         .below_owner(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
     for ip in ["10.0.0.1", "192.0.2.1"] {
         let found = limits(&below, ip).unwrap();
-        assert_eq!(below.least_limits().narrowed_by(found), below.least_limits(), "{ip}");
+        assert_eq!(below.least_limits().narrowed_by_limits(found), below.least_limits(), "{ip}");
     }
 }
 

@@ -24,7 +24,7 @@ fn series() -> ProbeSeries {
         if number == 9 {
             record.add_flag(ProbeFlag::Unsent);
         }
-        series.add_sent(record);
+        series.add_sent_probe(record);
     }
     series
 }
@@ -45,7 +45,7 @@ fn hardware_stamp_keeps_round_trip_available() {
         DepartureStamp { stage: DepartureStage::Wire, stamp: wire },
     ];
     let mut series = ProbeSeries::new();
-    series.add_sent(record);
+    series.add_sent_probe(record);
     let meaning = series.add_answer(&reply(0, ReplyMeaning::Echo, true), at(900));
     assert_eq!(meaning, AnswerMeaning::First(Some(MeasuredTime { ns: 800, bound_ns: 20 })));
     assert_eq!(series.summary().rtt.unwrap().min_ns, 800);

@@ -62,7 +62,7 @@ impl WorkAllowance {
     }
 
     /// The allowance never exceeds the whole burst.
-    pub fn give_back(&mut self, units: u64) {
+    pub fn return_units(&mut self, units: u64) {
         let full_at = self.full_at.as_nanos().saturating_sub(self.refill_time(units).as_u64());
         self.full_at = MonoTime::from_nanos(full_at);
     }
@@ -97,9 +97,9 @@ impl ClientAllowance {
         self.modest.spend_units(units, now);
     }
 
-    pub fn give_back(&mut self, units: u64) {
-        self.whole.give_back(units);
-        self.modest.give_back(units);
+    pub fn return_units(&mut self, units: u64) {
+        self.whole.return_units(units);
+        self.modest.return_units(units);
     }
 
     /// Time for which the service does not read from the client. `of_user`: the pause of all clients of its user.
@@ -143,7 +143,7 @@ mod tests {
                     break;
                 }
                 allowance.spend_units(cost, at(ms));
-                allowance.give_back(given_back);
+                allowance.return_units(given_back);
                 done += cost;
             }
         }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn returned_allowance_is_not_saved_up() {
         let mut allowance = WorkAllowance::for_client();
-        allowance.give_back(1_000_000);
+        allowance.return_units(1_000_000);
         allowance.spend_units(10_001, at(0));
         assert_eq!(allowance.needed_pause(at(0)), Nanos::from_micros(200));
         assert_eq!(allowance.needed_pause(at(1)), Nanos::ZERO);

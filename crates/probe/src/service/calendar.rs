@@ -74,7 +74,7 @@ impl ReleaseCalendar {
     }
 
     /// Forgets reserved times that are over.
-    pub fn forget_before(&mut self, now: MonoTime) {
+    pub fn forget_past_times(&mut self, now: MonoTime) {
         // Reserved times do not overlap, so the times that begin first also end first.
         while let Some(first) = self.reserved.first_entry().filter(|first| *first.get() <= now) {
             first.remove();
@@ -84,7 +84,7 @@ impl ReleaseCalendar {
     /// Finds the first time from `earliest` on at which all frames of a train can leave with their distances;
     /// `None` if it is more than `latest` after the train is due. `due` has the times of the frames in order.
     /// Nothing is reserved: a train that its target refuses takes no time from others.
-    pub fn find_time(
+    pub fn find_free_departure(
         &self,
         due: &[MonoTime],
         earliest: MonoTime,
@@ -107,7 +107,7 @@ impl ReleaseCalendar {
     }
 
     /// Reserves a time that was found since the last reservation.
-    pub fn reserve_time(&mut self, time: FreeDepartureTime) {
+    pub fn reserve_departure_time(&mut self, time: FreeDepartureTime) {
         let FreeDepartureTime { spans, delay } = time;
         self.reserved.extend(spans.into_iter().map(|span| (span.from + delay, span.until + delay)));
     }
@@ -154,9 +154,9 @@ mod tests {
         earliest: MonoTime,
         latest: Option<Nanos>,
     ) -> Option<Nanos> {
-        let time = calendar.find_time(due, earliest, latest)?;
+        let time = calendar.find_free_departure(due, earliest, latest)?;
         let delay = time.delay();
-        calendar.reserve_time(time);
+        calendar.reserve_departure_time(time);
         Some(delay)
     }
 
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn time_that_is_only_found_stays_free() {
         let mut calendar = ReleaseCalendar::new();
-        assert_eq!(calendar.find_time(&[at(100)], at(0), None).unwrap().delay(), Nanos::ZERO);
+        assert_eq!(calendar.find_free_departure(&[at(100)], at(0), None).unwrap().delay(), Nanos::ZERO);
         assert_eq!(reserve_train(&mut calendar, &[at(100)], at(0), None), Some(Nanos::ZERO));
     }
 
@@ -218,9 +218,9 @@ mod tests {
     fn past_reservations_are_forgotten() {
         let mut calendar = ReleaseCalendar::new();
         reserve_train(&mut calendar, &[at(100)], at(0), None).unwrap();
-        calendar.forget_before(at(114));
+        calendar.forget_past_times(at(114));
         assert_eq!(calendar.reserved.len(), 1);
-        calendar.forget_before(at(115));
+        calendar.forget_past_times(at(115));
         assert!(calendar.reserved.is_empty());
     }
 

@@ -267,11 +267,11 @@ mod tests {
         let mut all = Vec::new();
         for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
             let mut frame = Vec::new();
-            ends.write_udp(7, 9, b"abc", &mut frame);
+            ends.write_udp_frame(7, 9, b"abc", &mut frame);
             all.push((frame.clone(), PacketFlow::Udp { own_port: 7, target_port: 9 }));
-            ends.write_echo(77, 1, b"", &mut frame);
+            ends.write_echo_frame(77, 1, b"", &mut frame);
             all.push((frame.clone(), PacketFlow::Icmp { identifier: 77 }));
-            ends.write_tcp(
+            ends.write_tcp_frame(
                 &TcpSegment { source_port: 1, target_port: 2, flags: 2, ..TcpSegment::default() },
                 &mut frame,
             );
@@ -296,7 +296,7 @@ mod tests {
         for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
             let request_mark = |sequence, payload: &[u8]| {
                 let mut frame = Vec::new();
-                ends.write_echo(77, sequence, payload, &mut frame);
+                ends.write_echo_frame(77, sequence, payload, &mut frame);
                 check_frame(&frame).unwrap().1.mark.unwrap()
             };
             for payload in [&b""[..], b"odd", b"even", &[0xff; 64]] {

@@ -60,7 +60,7 @@ impl QueuedTrain {
     }
 
     /// Returns whether it belongs to this batch (0: any) and train (0: any).
-    const fn is_of(&self, batch: u64, train: u32) -> bool {
+    const fn is_of_batch_train(&self, batch: u64, train: u32) -> bool {
         (batch == 0 || self.batch == batch) && (train == 0 || self.train == train)
     }
 }
@@ -94,7 +94,7 @@ struct RecentUsage {
 }
 
 impl RecentUsage {
-    fn frames_at(&mut self, now: MonoTime) -> u64 {
+    fn recent_frames_at(&mut self, now: MonoTime) -> u64 {
         // Usage is halved only when it is read, so idle clients cost no work.
         let past = now.since(self.reckoned_at).as_u64();
         let halvings = past / USAGE_HALF_LIFE.as_u64();
@@ -107,7 +107,7 @@ impl RecentUsage {
     }
 
     fn add_frames(&mut self, frames: u64, now: MonoTime) {
-        let known = self.frames_at(now);
+        let known = self.recent_frames_at(now);
         if known == 0 {
             // The first half-life begins with the usage itself.
             self.reckoned_at = now;
@@ -174,11 +174,15 @@ impl ReleaseQueue {
 
     /// Takes packets out: packets of one batch or of all batches (0), of one train or of all trains (0).
     pub fn cancel_trains(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
-        self.remove_matching_trains(client, |waiting| waiting.is_of(batch, train))
+        self.remove_matching_trains(client, |waiting| waiting.is_of_batch_train(batch, train))
     }
 
     /// Takes out the packets to a target of the users that `is_meant` selects.
-    pub fn cancel_target(&mut self, target: IpAddr, is_meant: impl Fn(u32) -> bool) -> Vec<QueuedTrain> {
+    pub fn cancel_trains_to_target(
+        &mut self,
+        target: IpAddr,
+        is_meant: impl Fn(u32) -> bool,
+    ) -> Vec<QueuedTrain> {
         let clients: Vec<ClientId> = self.clients.keys().copied().collect();
         let is_cancelled = |train: &QueuedTrain| {
             // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
@@ -205,12 +209,12 @@ impl ReleaseQueue {
     }
 
     /// Due time of the next packet.
-    pub fn next_due(&self) -> Option<MonoTime> {
+    pub fn next_due_time(&self) -> Option<MonoTime> {
         self.order.first_key_value().map(|((due, _), _)| *due)
     }
 
     /// Takes the trains that begin by `until`, up to about `most` packets.
-    pub fn take_due(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
+    pub fn take_due_trains(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
         let mut taken = Vec::new();
         let mut packets = 0;
         // Trains stay whole, so the last one may exceed `most`.
@@ -225,8 +229,8 @@ impl ReleaseQueue {
             let (due, order) = place;
             let rank = TrainPriority {
                 priority: Reverse(queue.priority),
-                usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.frames_at(now)),
-                usage: queue.usage.frames_at(now),
+                usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.recent_frames_at(now)),
+                usage: queue.usage.recent_frames_at(now),
                 due,
                 order,
             };
@@ -293,7 +297,7 @@ mod tests {
     }
 
     fn due(queue: &mut ReleaseQueue, until: MonoTime) -> Vec<DueTrain> {
-        queue.take_due(until, 100, until)
+        queue.take_due_trains(until, 100, until)
     }
 
     #[test]
@@ -301,12 +305,15 @@ mod tests {
         let mut queue = queue(100);
         queue.push_train(train(ONE, 1, 7, &[500, 600, 2_000])).unwrap();
         queue.push_train(train(OTHER, 1, 0, &[550])).unwrap();
-        assert_eq!(queue.next_due(), Some(at(500)));
+        assert_eq!(queue.next_due_time(), Some(at(500)));
         assert_eq!(cookies(due(&mut queue, at(500)).iter().map(|due| &due.train)), [vec![500, 600, 2_000]]);
         let taken = due(&mut queue, at(2_000));
         assert_eq!(cookies(taken.iter().map(|due| &due.train)), [vec![550]]);
         assert_eq!((taken[0].rank.priority, taken[0].rank.order), (Reverse(1), 1));
-        assert_eq!((queue.queued_packets(ONE), queue.queued_packets(OTHER), queue.next_due()), (0, 0, None));
+        assert_eq!(
+            (queue.queued_packets(ONE), queue.queued_packets(OTHER), queue.next_due_time()),
+            (0, 0, None)
+        );
     }
 
     #[test]
@@ -335,10 +342,13 @@ mod tests {
         assert_eq!(cookies(&queue.cancel_trains(ONE, 1, 5)), [vec![10, 20]]);
         assert_eq!(cookies(&queue.cancel_trains(ONE, 0, 0)), [vec![30], vec![40]]);
         assert_eq!((queue.queued_packets(ONE), queue.queued_packets(OTHER)), (0, 1));
-        assert_eq!(cookies(&queue.cancel_target("127.0.0.1".parse().unwrap(), |user| user == 0)), [vec![50]]);
+        assert_eq!(
+            cookies(&queue.cancel_trains_to_target("127.0.0.1".parse().unwrap(), |user| user == 0)),
+            [vec![50]]
+        );
         queue.push_train(train(OTHER, 1, 5, &[50])).unwrap();
         queue.remove_client(OTHER);
-        assert_eq!((queue.next_due(), queue.queued_packets(OTHER)), (None, 0));
+        assert_eq!((queue.next_due_time(), queue.queued_packets(OTHER)), (None, 0));
         assert!(due(&mut queue, at(100)).is_empty());
     }
 
@@ -346,12 +356,12 @@ mod tests {
     fn usage_halves_however_often_it_is_read() {
         let mut usage = RecentUsage::default();
         usage.add_frames(64, at(700_000));
-        let frames = [1_100_000, 1_500_000, 1_900_000, 2_300_000].map(|us| usage.frames_at(at(us)));
+        let frames = [1_100_000, 1_500_000, 1_900_000, 2_300_000].map(|us| usage.recent_frames_at(at(us)));
         assert_eq!(frames, [64, 32, 16, 8]);
         // What comes after a pause is not halved at once.
-        assert_eq!(usage.frames_at(at(9_900_000)), 0);
+        assert_eq!(usage.recent_frames_at(at(9_900_000)), 0);
         usage.add_frames(64, at(10_100_000));
-        assert_eq!(usage.frames_at(at(10_500_000)), 64);
+        assert_eq!(usage.recent_frames_at(at(10_500_000)), 64);
     }
 
     #[test]
@@ -361,7 +371,7 @@ mod tests {
             let now = at(10_000_000);
             queue.count_sent_frames(ONE, 100, now);
             queue.push_train(train(ONE, 1, 0, &[10])).unwrap();
-            queue.take_due(at(10), 1, now + wait)[0].rank.usage
+            queue.take_due_trains(at(10), 1, now + wait)[0].rank.usage
         };
         assert_eq!(usage(Nanos::ZERO), 100);
         assert_eq!(usage(Nanos::from_millis(1_000)), 25);
@@ -379,7 +389,7 @@ mod tests {
             queue.push_train(train(client, 1, 0, &[10])).unwrap();
         }
         let usage: Vec<_> = queue
-            .take_due(at(10), 9, now)
+            .take_due_trains(at(10), 9, now)
             .into_iter()
             .map(|due| (due.rank.usage_of_user, due.rank.usage))
             .collect();

@@ -71,7 +71,7 @@ pub struct TargetShares {
 impl TargetShares {
     /// Charges the frames of a train, of these lengths, to the limits of the target, the user and the client. All are charged at the
     /// departure of the first one, because a train is a burst. If one limit refuses it, no limit is charged.
-    pub fn take_train(
+    pub fn deduct_train(
         &mut self,
         client: ProbingClient,
         target: PermittedTarget,
@@ -96,7 +96,7 @@ impl TargetShares {
         });
         // The limits may differ from those of the last train: a permission has a last day.
         shared.budget = shared.budget.clone().with_limits(of_all);
-        shared.take_train(client, of_all, lengths, at)?;
+        shared.deduct_train(client, of_all, lengths, at)?;
         self.of_users.entry(client.user).or_default().insert(target.ip());
         self.of_clients.entry(client.id).or_default().insert(target.ip());
         self.totals.entry(client.user).or_default().insert(target.ip(), total);
@@ -120,7 +120,7 @@ impl TargetShares {
         if self.is_user_full(client.user, target)
             && now.since(self.forgotten_at) >= IDLE_TARGET_CHECK_INTERVAL
         {
-            self.forget_idle(now);
+            self.forget_idle_targets(now);
         }
         !self.is_user_full(client.user, target)
     }
@@ -142,7 +142,7 @@ impl TargetShares {
     }
 
     /// Forgets targets that no client has probed lately, so that memory is bounded by the targets in use.
-    fn forget_idle(&mut self, now: MonoTime) {
+    fn forget_idle_targets(&mut self, now: MonoTime) {
         self.forgotten_at = now;
         let of_users = &mut self.of_users;
         self.targets.retain(|target, shared| {
@@ -163,7 +163,7 @@ impl TargetShares {
 }
 
 impl SharedTarget {
-    fn take_train(
+    fn deduct_train(
         &mut self,
         client: ProbingClient,
         limits: TargetLimits,
@@ -224,7 +224,7 @@ fn equal_share_of_limits(limits: TargetLimits, sharers: u64) -> TargetLimits {
 /// The budget after all frames; an error if one does not fit.
 fn budget_after(budget: &ProbeBudget, lengths: &[u32], at: MonoTime) -> Result<ProbeBudget, BudgetExceeded> {
     let mut after = budget.clone();
-    lengths.iter().try_for_each(|length| after.take_frame(at, *length))?;
+    lengths.iter().try_for_each(|length| after.deduct_frame(at, *length))?;
     Ok(after)
 }
 
@@ -262,7 +262,7 @@ mod tests {
                 if us % every == 0 {
                     let at = MonoTime::from_nanos(5_000_000_000 + us * 1_000);
                     let number = u32::try_from(index).unwrap();
-                    got[index] += u64::from(shares.take_train(client(number), usual(), &[60], at).is_ok());
+                    got[index] += u64::from(shares.deduct_train(client(number), usual(), &[60], at).is_ok());
                 }
             }
         }
@@ -303,7 +303,7 @@ mod tests {
         let mut take = |id, user, n: u32| {
             let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
             let client = ProbingClient { id: ClientId(id), user };
-            shares.take_train(client, all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+            shares.deduct_train(client, all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
         };
         let taken = (0..20).map(|id| (0..4_096).filter(|n| take(id, 1, id * 4_096 + n)).count());
         assert_eq!(taken.sum::<usize>(), MAX_TARGETS_AT_A_TIME);
@@ -321,9 +321,9 @@ mod tests {
     fn train_is_admitted_whole_or_not_at_all() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        assert!(shares.take_train(client(1), usual(), &[60; 41], at).is_err());
-        shares.take_train(client(1), usual(), &[60; 40], at).unwrap();
-        assert!(shares.take_train(client(1), usual(), &[60], at).is_err());
+        assert!(shares.deduct_train(client(1), usual(), &[60; 41], at).is_err());
+        shares.deduct_train(client(1), usual(), &[60; 40], at).unwrap();
+        assert!(shares.deduct_train(client(1), usual(), &[60], at).is_err());
     }
 
     #[test]
@@ -332,21 +332,21 @@ mod tests {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         for _ in 0..3 {
-            shares.take_train(client(1), few, &[60], at).unwrap();
+            shares.deduct_train(client(1), few, &[60], at).unwrap();
         }
-        assert!(matches!(shares.take_train(client(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
+        assert!(matches!(shares.deduct_train(client(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
         shares.remove_client(ClientId(1));
         let again = ProbingClient { id: ClientId(7), ..client(1) };
-        assert!(matches!(shares.take_train(again, few, &[60], at), Err(BudgetExceeded::Most(_))));
-        shares.take_train(client(2), few, &[60], at).unwrap();
+        assert!(matches!(shares.deduct_train(again, few, &[60], at), Err(BudgetExceeded::Most(_))));
+        shares.deduct_train(client(2), few, &[60], at).unwrap();
     }
 
     #[test]
     fn early_reserved_train_does_not_block_target() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        shares.take_train(client(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
-        shares.take_train(client(2), usual(), &[60], at).unwrap();
+        shares.deduct_train(client(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
+        shares.deduct_train(client(2), usual(), &[60], at).unwrap();
     }
 
     #[test]
@@ -356,7 +356,9 @@ mod tests {
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut take = |number, n: u32| {
             let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
-            shares.take_train(client(number), all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+            shares
+                .deduct_train(client(number), all.permit_target(ip, "2026-11-25").unwrap(), &[60], at)
+                .is_ok()
         };
         assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MAX_TARGETS_OF_CLIENT);
         assert!(take(2, 6_000) && take(1, 0));
@@ -368,9 +370,9 @@ mod tests {
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut got = 0;
         for number in 0..1_000 {
-            got += u64::from(shares.take_train(client(number), usual(), &[60], at).is_ok());
+            got += u64::from(shares.deduct_train(client(number), usual(), &[60], at).is_ok());
             shares.remove_client(ClientId(number));
-            shares.forget_idle(at);
+            shares.forget_idle_targets(at);
         }
         assert_eq!(got, 40);
     }

@@ -87,11 +87,11 @@ impl StampRequest {
     /// Writes a packet without TLVs, in place of the old content.
     pub fn write_packet(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin_packet(key, packet);
-        self.put_fields(packet, &field_offsets(key));
+        self.write_stamp_fields(packet, &field_offsets(key));
         write_digest(key, packet);
     }
 
-    fn put_fields(&self, packet: &mut [u8], places: &FieldOffsets) {
+    fn write_stamp_fields(&self, packet: &mut [u8], places: &FieldOffsets) {
         put_bytes(packet, 0, &self.sequence.to_be_bytes());
         put_bytes(packet, places.time, &self.sent.to_be_bytes());
         put_bytes(packet, places.estimate, &self.estimate.to_bits().to_be_bytes());
@@ -126,7 +126,7 @@ impl StampReflection {
             estimate: self.estimate,
             session: self.session,
         };
-        own.put_fields(packet, &at);
+        own.write_stamp_fields(packet, &at);
         put_bytes(packet, at.received, &self.received.to_be_bytes());
         put_bytes(packet, at.request, &self.request.sequence.to_be_bytes());
         put_bytes(packet, at.request_time, &self.request.sent.to_be_bytes());
@@ -178,5 +178,5 @@ fn write_digest(key: Option<&SessionKey>, packet: &mut [u8]) {
 /// Returns whether a packet is long enough, and has a right digest if there is a key.
 fn has_valid_digest(packet: &[u8], key: Option<&SessionKey>) -> bool {
     let Some(head) = packet.get(..base_length(key)) else { return false };
-    key.is_none_or(|key| key.is_right(&[&head[..DIGEST_COVERED_BYTES]], &head[DIGEST_COVERED_BYTES..]))
+    key.is_none_or(|key| key.is_digest_right(&[&head[..DIGEST_COVERED_BYTES]], &head[DIGEST_COVERED_BYTES..]))
 }

@@ -143,7 +143,7 @@ impl StampReflector {
     }
 
     #[cfg(test)]
-    pub(super) fn remembered(&self) -> usize {
+    pub(super) fn remembered_session_count(&self) -> usize {
         self.sessions.len()
     }
 

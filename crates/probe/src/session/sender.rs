@@ -282,7 +282,7 @@ impl ProbeMethod for StampSender {
         request.write_packet(self.session.key.as_ref(), &mut self.packet);
         self.put_tlvs((length as usize).saturating_sub(self.ends.header_bytes() + frame::UDP));
         let (own, port) = self.session.ports;
-        self.ends.write_udp(own, port, &self.packet, frame);
+        self.ends.write_udp_frame(own, port, &self.packet, frame);
         // A reflection must return this very time; otherwise it is none of this session.
         self.written.insert(number, sent);
     }
@@ -296,7 +296,7 @@ impl ProbeMethod for StampSender {
                 self.on_reflection(payload, answer.is_sound)
             }
             AnswerContent::Error { what, about }
-                if method::is_ours(&self.ends, &about)
+                if method::is_own_packet(&self.ends, &about)
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == self.session.ports =>
             {

@@ -56,8 +56,10 @@ fn session_digest_matches_rfc4231_vectors() {
     let expected =
         [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b];
     assert_eq!(key.compute_digest(&[b"Hi ", b"There"]), expected);
-    assert!(key.is_right(&[b"Hi There"], &expected) && !key.is_right(&[b"Hi there"], &expected));
-    assert!(!key.is_right(&[b"Hi There"], &expected[..15]));
+    assert!(
+        key.is_digest_right(&[b"Hi There"], &expected) && !key.is_digest_right(&[b"Hi there"], &expected)
+    );
+    assert!(!key.is_digest_right(&[b"Hi There"], &expected[..15]));
     // Test case 6: longer than a block.
     let key = SessionKey::new(vec![0xaa; 131]).unwrap();
     let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
@@ -230,7 +232,7 @@ fn heard(sender: &mut StampSender, payload: &[u8]) -> Option<ProbeReply> {
     let ends = ends();
     let back = ProbeFrameEndpoints { source: ends.target, target: ends.source, ..ends };
     let mut frame = Vec::new();
-    back.write_udp(STAMP_PORT, 40_000, payload, &mut frame);
+    back.write_udp_frame(STAMP_PORT, 40_000, payload, &mut frame);
     sender.read_reply(&answer::read_answer(&frame, false).unwrap())
 }
 
@@ -440,7 +442,7 @@ fn forgotten_sessions_are_removed_in_batches() {
         let from = (std::net::Ipv4Addr::from_bits(0xc612_0000 + number), 9_000).into();
         let arrived = ArrivedRequest { from, ..arrived(&bytes, u64::from(number) * 1_000) };
         assert!(reflector.reflect_request(&arrived, &mut Vec::new()).is_ok());
-        let now = reflector.remembered();
+        let now = reflector.remembered_session_count();
         assert!(now <= 4_096);
         // All are looked through only when some are forgotten.
         rounds += u32::from(now <= before);

@@ -134,7 +134,7 @@ pub fn has_valid_digest(packet: &[u8], from: usize, key: &SessionKey) -> bool {
                 let behind = &bytes[tlv.at + HEADER + tlv.value.len()..];
                 let padding = read_tlvs(behind).take_while(|tlv| tlv.kind == TlvKind::ExtraPadding);
                 let is_last = padding.map(|tlv| HEADER + tlv.value.len()).sum::<usize>() == behind.len();
-                let is_right = key.is_right(&[&packet[..4], &bytes[..tlv.at]], tlv.value);
+                let is_right = key.is_digest_right(&[&packet[..4], &bytes[..tlv.at]], tlv.value);
                 return !tlv.is_malformed && is_last && is_right;
             }
             _ => last = Some(tlv),

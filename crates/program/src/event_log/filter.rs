@@ -18,7 +18,8 @@ pub struct LogFilter {
 impl LogFilter {
     pub(super) fn allows_event(&self, target: &str, level: Level) -> bool {
         let own = target.strip_prefix(OWN_CRATE_PREFIX);
-        let of_part = self.parts.iter().rev().find(|(part, _)| is_part_of(part, own.unwrap_or(target)));
+        let of_part =
+            self.parts.iter().rev().find(|(part, _)| is_target_part_of(part, own.unwrap_or(target)));
         let usual = if own.is_some() || target == "packetrig" { self.level } else { LevelFilter::OFF };
         // tracing orders levels by their detail: ERROR is the smallest, and TRACE the greatest.
         level <= of_part.map_or(usual, |(_, level)| *level)
@@ -30,7 +31,7 @@ impl LogFilter {
 }
 
 /// Returns whether a target is of a part: `fleet` has `fleet_io::agent`, and `fleet` itself, but not `fleetness`.
-fn is_part_of(part: &str, target: &str) -> bool {
+fn is_target_part_of(part: &str, target: &str) -> bool {
     let behind = target.strip_prefix(part);
     behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['_', ':']))
 }
@@ -43,15 +44,15 @@ impl FromStr for LogFilter {
         let mut filter = Self { level: LevelFilter::ERROR, parts: Vec::new() };
         for word in text.split(',').map(str::trim) {
             match word.split_once('=') {
-                Some((part, level)) => filter.parts.push((part.replace('-', "_"), parse_level(level)?)),
-                None => filter.level = parse_level(word)?,
+                Some((part, level)) => filter.parts.push((part.replace('-', "_"), parse_log_level(level)?)),
+                None => filter.level = parse_log_level(word)?,
             }
         }
         Ok(filter)
     }
 }
 
-fn parse_level(text: &str) -> Result<LevelFilter, String> {
+fn parse_log_level(text: &str) -> Result<LevelFilter, String> {
     match text.to_ascii_lowercase().as_str() {
         "off" => Ok(LevelFilter::OFF),
         "error" => Ok(LevelFilter::ERROR),

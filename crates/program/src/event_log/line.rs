@@ -68,15 +68,16 @@ pub(super) fn text_line(event: &Event<'_>, at_ns: u64, reader: LogReader) -> Str
         LogReader::Journal => format!("<{}>", syslog_priority(*metadata.level())),
     };
     let message = fields.take_message();
-    let fields = fields.0.iter().map(|(name, value)| match value.as_str().filter(|text| is_word(text)) {
-        Some(word) => format!(" {name}={word}"),
-        None => format!(" {name}={value}"),
-    });
-    format!("{begin}{}: {message}{}\n", part_of(metadata.target()), fields.collect::<String>())
+    let fields =
+        fields.0.iter().map(|(name, value)| match value.as_str().filter(|text| is_plain_word(text)) {
+            Some(word) => format!(" {name}={word}"),
+            None => format!(" {name}={value}"),
+        });
+    format!("{begin}{}: {message}{}\n", crate_of_target(metadata.target()), fields.collect::<String>())
 }
 
 /// Returns whether a value needs no quotes.
-fn is_word(text: &str) -> bool {
+fn is_plain_word(text: &str) -> bool {
     !text.is_empty() && !text.contains([' ', '"', '='])
 }
 
@@ -87,7 +88,7 @@ pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
     let mut object = Map::new();
     object.insert("time".into(), identity::format_utc_instant(at_ns).into());
     object.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
-    object.insert("part".into(), part_of(metadata.target()).into());
+    object.insert("part".into(), crate_of_target(metadata.target()).into());
     object.insert("message".into(), fields.take_message().into());
     // The members above are fixed: a field of the same name must not replace the time or the level.
     for (name, value) in fields.0 {
@@ -97,7 +98,7 @@ pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
 }
 
 /// The crate of a target, as in `fleet_io` for `packetrig_fleet_io::agent`.
-fn part_of(target: &str) -> &str {
+fn crate_of_target(target: &str) -> &str {
     let own = target.strip_prefix(OWN_CRATE_PREFIX).unwrap_or(target);
     own.split(':').next().unwrap_or(own)
 }

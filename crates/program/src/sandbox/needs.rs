@@ -16,11 +16,11 @@ pub struct ProgramNeeds {
     pub files: FileRules,
     pub tcp: TcpRules,
     pub class: ThreadClass,
-    pub user: BecomeUser,
+    pub user: UserToBecome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BecomeUser {
+pub enum UserToBecome {
     Named(String),
     /// A user that owns nothing.
     Nobody,

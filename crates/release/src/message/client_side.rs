@@ -230,7 +230,7 @@ impl ClientMessage {
             }
         };
         // The end of the message belongs to no packet of SUBMIT.
-        fields.enter_packet(None);
+        fields.set_current_packet(None);
         fields.name_field("end of the message").is_empty().then_some(message)
     }
 }
@@ -280,7 +280,7 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     for packet in 0..count {
         // The packet is entered before its first field is read: a batch that ends too early is reported at the
         // packet that it lacks.
-        fields.enter_packet(Some(packet));
+        fields.set_current_packet(Some(packet));
         packets.push(read_packet(fields)?);
     }
     Some(packets)
@@ -298,7 +298,7 @@ fn read_packet(fields: &mut FieldReader<'_>) -> Option<PacketToRelease> {
         _ => return None,
     };
     let clock = ReleaseClock::from_number(fields.name_field("clock").read_u8()?)?;
-    let bytes = fields.name_field("bytes or padding").read_padded(usize::from(size))?.to_vec();
+    let bytes = fields.name_field("bytes or padding").read_padded_bytes(usize::from(size))?.to_vec();
     Some(PacketToRelease { cookie, clock, release_at, latest, train, kind, bytes })
 }
 

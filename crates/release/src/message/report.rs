@@ -48,7 +48,7 @@ impl PacketStamp {
         (4, StampReader::Hardware),
     ];
 
-    pub(super) fn write_stamp(stamp: Option<&Self>, fields: &mut FieldWriter) {
+    pub(super) fn write_packet_stamp(stamp: Option<&Self>, fields: &mut FieldWriter) {
         let Some(stamp) = stamp else {
             // Clock 0 means that there is no stamp.
             fields.put_bytes(&[0; 24]);
@@ -68,15 +68,15 @@ impl PacketStamp {
             .put_u32(0);
     }
 
-    pub(super) fn read_stamp(fields: &mut FieldReader<'_>) -> Result<Option<Self>, BrokenStamp> {
+    pub(super) fn read_stamp(fields: &mut FieldReader<'_>) -> Result<Option<Self>, TruncatedStamp> {
         // All 24 bytes are read: the next field follows a missing stamp, too.
-        Ok(StampFields::read_stamp_fields(fields).ok_or(BrokenStamp)?.to_stamp())
+        Ok(StampFields::read_stamp_fields(fields).ok_or(TruncatedStamp)?.to_stamp())
     }
 }
 
 /// A message that ends within a stamp.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BrokenStamp;
+pub(super) struct TruncatedStamp;
 
 struct StampFields {
     lo: u64,
@@ -207,7 +207,7 @@ pub struct PacketFault {
 }
 
 impl PacketFault {
-    pub(super) fn write_fault(fault: Option<Self>, fields: &mut FieldWriter) {
+    pub(super) fn write_packet_fault(fault: Option<Self>, fields: &mut FieldWriter) {
         let packet = fault.map_or(NONE, |fault| fault.packet);
         fields.put_u16(packet).put_u16(fault.and_then(|fault| fault.byte).unwrap_or(NONE)).put_u32(0);
     }
@@ -277,11 +277,11 @@ impl PacketReport {
         Some(())
     }
 
-    pub(super) fn write_entry(&self, fields: &mut FieldWriter) {
+    pub(super) fn write_packet_report(&self, fields: &mut FieldWriter) {
         fields.put_u64(self.batch).put_u64(self.cookie).put_u64(self.planned).put_u64(self.shifted);
         fields.put_u32(self.train).put_u16(self.outcome as u16).put_u16(self.flags.0);
         for stamp in [&self.handed_over, &self.released, &self.queue, &self.driver, &self.wire] {
-            PacketStamp::write_stamp(stamp.as_ref(), fields);
+            PacketStamp::write_packet_stamp(stamp.as_ref(), fields);
         }
     }
 

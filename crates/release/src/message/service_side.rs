@@ -192,11 +192,11 @@ impl ServiceMessage {
             Self::Report { reports } => build_message(REPORT_KIND, 0, |fields| {
                 fields.put_u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).put_u32(0);
                 for report in reports {
-                    report.write_entry(fields);
+                    report.write_packet_report(fields);
                 }
                 // Faults follow all entries: fields are only ever added at the end of a message.
                 for report in reports {
-                    PacketFault::write_fault(report.fault, fields);
+                    PacketFault::write_packet_fault(report.fault, fields);
                 }
             }),
             Self::Cancelled { id, count } => build_message(CANCELLED_KIND, *id, |fields| {
@@ -281,7 +281,7 @@ impl ServiceMessage {
                 let is_permitted = fields.read_u32()? != 0;
                 fields.read_u32()?;
                 // The limits are always in the message; they are zeros if the target may not be probed.
-                let limits = read_limits(fields)?;
+                let limits = read_packet_limits(fields)?;
                 Self::Limits { id, address, limits: is_permitted.then_some(limits) }
             }
             _ => return None,
@@ -312,7 +312,7 @@ fn write_limits(limits: PacketLimits, fields: &mut FieldWriter) {
         .put_u32(0);
 }
 
-fn read_limits(fields: &mut FieldReader<'_>) -> Option<PacketLimits> {
+fn read_packet_limits(fields: &mut FieldReader<'_>) -> Option<PacketLimits> {
     let (packets_per_s, bits_per_s, most) = (fields.read_u64()?, fields.read_u64()?, fields.read_u64()?);
     let burst = fields.read_u32()?;
     fields.read_u32()?;
@@ -368,7 +368,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
     let train_ns = fields.read_u64()?;
     let targets = fields.read_u32()?;
     fields.read_u32()?;
-    let limits = read_limits(fields)?;
+    let limits = read_packet_limits(fields)?;
     Some(ServiceFacts {
         version,
         mechanism,
@@ -392,7 +392,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
 }
 
 fn write_answer(answer: &ReceivedAnswer, fields: &mut FieldWriter) {
-    PacketStamp::write_stamp(Some(&answer.arrival), fields);
+    PacketStamp::write_packet_stamp(Some(&answer.arrival), fields);
     // The value is limited to the range of the field: `frame_size` has the length of the whole frame.
     let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
     fields
@@ -413,7 +413,7 @@ fn read_answer(fields: &mut FieldReader<'_>) -> Option<ReceivedAnswer> {
     let lacks_checksum = fields.read_u16()? & 1 != 0;
     let frame_size = fields.read_u32()?;
     fields.read_u32()?;
-    let bytes = fields.read_padded(usize::from(size))?.to_vec();
+    let bytes = fields.read_padded_bytes(usize::from(size))?.to_vec();
     Some(ReceivedAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
 }
 

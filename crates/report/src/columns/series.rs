@@ -11,7 +11,7 @@ pub struct SeriesTable;
 
 /// Subject of a series: a stream or port, and a direction.
 #[derive(Clone, Copy, Debug)]
-struct SeriesSubject<'a> {
+struct RateSeriesSubject<'a> {
     kind: &'static str,
     name: &'a str,
     direction: &'static str,
@@ -21,7 +21,7 @@ struct SeriesSubject<'a> {
 /// A second of a series.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesRow<'a> {
-    subject: SeriesSubject<'a>,
+    subject: RateSeriesSubject<'a>,
     second: u64,
     frames: u64,
     bytes: u64,
@@ -36,23 +36,23 @@ impl ReportTable for SeriesTable {
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         let mut rows = Vec::new();
         for stream in &report.streams {
-            let subject = SeriesSubject { kind: "stream", name: &stream.name, direction: "tx", node: "" };
+            let subject = RateSeriesSubject { kind: "stream", name: &stream.name, direction: "tx", node: "" };
             rows.extend(stream.sent.iter().flat_map(|sent| build_second_rows(subject, &sent.series)));
-            let subject = SeriesSubject { direction: "rx", ..subject };
+            let subject = RateSeriesSubject { direction: "rx", ..subject };
             rows.extend(stream.received.iter().flat_map(|got| build_second_rows(subject, &got.series)));
         }
         for port in &report.ports {
             let subject =
-                SeriesSubject { kind: "port", name: &port.info.name, direction: "tx", node: &port.node };
+                RateSeriesSubject { kind: "port", name: &port.info.name, direction: "tx", node: &port.node };
             rows.extend(build_second_rows(subject, &port.tx_series));
-            rows.extend(build_second_rows(SeriesSubject { direction: "rx", ..subject }, &port.rx_series));
+            rows.extend(build_second_rows(RateSeriesSubject { direction: "rx", ..subject }, &port.rx_series));
         }
         rows
     }
 }
 
 fn build_second_rows<'a>(
-    subject: SeriesSubject<'a>,
+    subject: RateSeriesSubject<'a>,
     series: &'a RateSeries,
 ) -> impl Iterator<Item = SeriesRow<'a>> {
     (0..).zip(&series.seconds).map(move |(second, (frames, bytes))| SeriesRow {

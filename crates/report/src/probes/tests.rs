@@ -72,7 +72,7 @@ fn result(node: &str) -> NodeResult {
     }
 }
 
-fn report_of(results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
+fn kernel_report_from(results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
     let nodes: Vec<NodeName> = NODES.iter().map(|node| NodeName((*node).into())).collect();
     let place = |node: &NodeName| PortPlace { node: node.clone(), interface: "eth0".into() };
     let facts = RunFacts {
@@ -91,7 +91,7 @@ fn report_of(results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
 }
 
 fn whole(results: Vec<NodeResult>) -> RunReport {
-    report_of(results, RunOutcome::Complete { stopped: false })
+    kernel_report_from(results, RunOutcome::Complete { stopped: false })
 }
 
 fn row<'a>(report: &'a RunReport, name: &str) -> &'a ProbeLineReport {
@@ -121,7 +121,7 @@ fn a_whole_mesh_has_all_pairs_and_passes() {
 #[test]
 fn pairs_of_missing_node_are_named_not_zero() {
     let lost = RunOutcome::Partial { reasons: vec!["node b: silent".into()], stopped: false };
-    let report = report_of(vec![result("a"), result("c")], lost);
+    let report = kernel_report_from(vec![result("a"), result("c")], lost);
     assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
     for name in ["b -> a", "b -> c"] {
         let row = row(&report, name);
@@ -175,7 +175,7 @@ fn missing_answers_fail_only_with_far_end_report() {
     let mut to_host = row(&report, "a -> c").clone();
     to_host.to_node = None;
     to_host.found.as_mut().unwrap().far_end_reported = false;
-    assert_eq!(probes.result_of(&to_host), CriterionResult::Unknown);
+    assert_eq!(probes.result_of_line(&to_host), CriterionResult::Unknown);
 }
 
 #[test]

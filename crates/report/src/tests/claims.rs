@@ -18,7 +18,7 @@ fn impossible_counts_are_left_out_and_forbid_pass() {
     for lie in lies {
         let mut hostile = node(&[1001]);
         lie(&mut hostile);
-        let report = report_of(vec![hostile]);
+        let report = kernel_report_from(vec![hostile]);
         let words = "1 rows of its result hold impossible counts and were left out";
         assert!(report.caveats.iter().any(|caveat| caveat.text == words), "{:?}", report.caveats);
         assert_ne!(report.verdict, RunVerdict::Pass);
@@ -68,7 +68,7 @@ fn largest_counts_cause_no_panic() {
     hostile.misdelivered = vec![astray(5, 5, 5), astray(5, 5, 5)];
     let whole = NumberRange { first: 0, last: u64::MAX };
     hostile.misdelivered[0].numbers.ranges = vec![whole, NumberRange { first: u64::MAX, last: 0 }, whole];
-    let report = report_of(vec![hostile]);
+    let report = kernel_report_from(vec![hostile]);
     assert_ne!(report.verdict, RunVerdict::Pass);
     let of_run = PortTable::COLUMNS.iter().find(|column| column.name == "rx_of_run").unwrap();
     assert!(PortTable::report_rows(&report).iter().all(|row| of_run.value_in(row).is_some()));

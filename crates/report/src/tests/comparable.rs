@@ -10,7 +10,7 @@ fn figure<'a>(figures: &'a [ReportFigure], name: &str, subject: &str) -> &'a Rep
 
 #[test]
 fn run_figures_match_report() {
-    let report = report_of(vec![node(&[999])]);
+    let report = kernel_report_from(vec![node(&[999])]);
     let figures = run_figures(&report);
     let loss = figure(&figures, "loss", "s");
     assert_eq!((loss.value, loss.uncertainty), (Some(200.0 / 1001.0), Some(0.0)));
@@ -25,7 +25,7 @@ fn run_figures_match_report() {
 
 #[test]
 fn several_streams_have_figures_of_all_together() {
-    let mut report = report_of(vec![node(&[999])]);
+    let mut report = kernel_report_from(vec![node(&[999])]);
     let second = StreamReport { name: "t".into(), ..report.streams[0].clone() };
     report.streams.push(second);
     let figures = run_figures(&report);
@@ -40,10 +40,13 @@ fn several_streams_have_figures_of_all_together() {
 
 #[test]
 fn run_figures_omit_unknowns_but_keep_zero_throughput() {
-    assert_eq!(run_figures(&report_of(vec![])), []);
-    assert_eq!(figure(&run_figures(&report_of(vec![node(&[0])])), "throughput", "s").value, Some(0.0));
+    assert_eq!(run_figures(&kernel_report_from(vec![])), []);
+    assert_eq!(
+        figure(&run_figures(&kernel_report_from(vec![node(&[0])])), "throughput", "s").value,
+        Some(0.0)
+    );
     // Sent as fast as it could: the rate is that between two arrivals.
-    let mut report = report_of(vec![node(&[999])]);
+    let mut report = kernel_report_from(vec![node(&[999])]);
     report.streams[0].delivered_milli = None;
     let received = report.streams[0].received.as_mut().unwrap();
     received.frames = 0;
@@ -55,17 +58,19 @@ fn run_figures_omit_unknowns_but_keep_zero_throughput() {
 
 #[test]
 fn slow_rig_or_full_ring_is_no_regression() {
-    let good = run_figures(&report_of(vec![node(&[1001])]));
+    let good = run_figures(&kernel_report_from(vec![node(&[1001])]));
     let limits = FigureLimits::new(vec!["throughput=5%".parse().unwrap()]);
     let mut slow = node(&[1001]);
     slow.send[0].counts.last = Some(at(1250));
     slow.receive[0].counts.last = Some(at(1251));
-    let slow = run_figures(&report_of(vec![slow]));
+    let slow = run_figures(&kernel_report_from(vec![slow]));
     let throughput = figure(&slow, "throughput", "s");
     assert!(throughput.value < Some(810.0) && throughput.uncertainty > Some(190.0), "{throughput:?}");
     assert_eq!(compare_figures(&good, &slow, &limits).verdict, FigureVerdict::Unknown);
 
-    let of = |node: NodeResult| compare_figures(&good, &run_figures(&report_of(vec![node])), &limits).verdict;
+    let of = |node: NodeResult| {
+        compare_figures(&good, &run_figures(&kernel_report_from(vec![node])), &limits).verdict
+    };
     assert_eq!(of(node(&[500])), FigureVerdict::Fail, "the device has lost them");
     let mut full = node(&[500]);
     full.ports[1] = port(1, "rx0", 501);
@@ -76,14 +81,14 @@ fn slow_rig_or_full_ring_is_no_regression() {
 fn device_dead_for_half_run_halves_throughput() {
     let mut half = node(&[501]);
     half.receive[0].counts.last = Some(at(501));
-    let figures = run_figures(&report_of(vec![half]));
+    let figures = run_figures(&kernel_report_from(vec![half]));
     let throughput = figure(&figures, "throughput", "s").value.unwrap();
     assert!((throughput - 501.0 / 1.001).abs() < 0.01, "{throughput}");
 }
 
 #[test]
 fn unpaced_lossless_stream_has_uncertain_throughput() {
-    let mut report = report_of(vec![node(&[1001])]);
+    let mut report = kernel_report_from(vec![node(&[1001])]);
     (report.streams[0].asked_milli, report.streams[0].delivered_milli) = (None, None);
     let figures = run_figures(&report);
     let throughput = figure(&figures, "throughput", "s");

@@ -215,7 +215,7 @@ fn missed_skew_target_is_inconclusive() {
 fn one_sender_has_neither_skew_nor_load_factor() {
     let report = report(two(&known()));
     assert_eq!((report.skew, report.load), (None, None));
-    let alone = report_of(vec![node(&[1001])]);
+    let alone = kernel_report_from(vec![node(&[1001])]);
     assert_eq!((alone.skew, alone.nodes.len()), (None, 1));
 }
 

@@ -33,12 +33,12 @@ fn run_with(lost: &[(u64, u64)], sending: Vec<PortEvent>, receiving: Vec<PortEve
     node
 }
 
-fn report_of(node: NodeResult) -> RunReport {
+fn kernel_report_from(node: NodeResult) -> RunReport {
     assemble_report(&facts(), &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false })
 }
 
 fn verdict_of(node: NodeResult) -> &'static str {
-    report_of(node).verdict.as_str()
+    kernel_report_from(node).verdict.as_str()
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn losses_in_rig_fault_times_are_inconclusive() {
 fn verdict_names_port_without_carrier() {
     let dark = |from, until| PortEvent { until, ..event(PortEventKind::CarrierLost, from, 0) };
     let first_reason = |lost, sending, receiving| {
-        let report = report_of(run_with(lost, sending, receiving));
+        let report = kernel_report_from(run_with(lost, sending, receiving));
         assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
         report.verdict.reasons()[0].clone()
     };
@@ -136,7 +136,7 @@ fn unseen_arrivals_during_link_down_doubted_once() {
         let mut node = run_with(&[(110, 190), (410, 490)], vec![], down());
         let rx = &mut node.ports[1].rx;
         (rx.seen, rx.arrived, rx.ring_dropped) = (1001 - 162, Some(1001 - 162 + frames), ring_dropped);
-        report_of(node)
+        kernel_report_from(node)
     };
     let certain = |report: &RunReport| {
         let loss = report.streams[0].loss.unwrap();
@@ -189,7 +189,7 @@ fn wrong_engine_counts_are_not_blamed_on_device() {
 fn incomplete_capture_forbids_pass() {
     let mut node = node(&[1001]);
     node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 3, dropped: 5 });
-    let report = report_of(node);
+    let report = kernel_report_from(node);
     assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
     assert!(report.verdict.reasons()[0].contains("3 of 8 frames are in the file"), "{:?}", report.verdict);
 }
@@ -199,7 +199,7 @@ fn capture_at_failed_port_has_unknown_completeness() {
     let mut node = node(&[1001]);
     node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 8, dropped: 0 });
     let judged = |node: NodeResult| {
-        let report = report_of(node);
+        let report = kernel_report_from(node);
         let line = report.judged.iter().find(|line| line.criterion == "capture").unwrap();
         line.result
     };
@@ -249,7 +249,7 @@ fn misdelivered_frames_are_classified_by_missing_numbers() {
     let astray =
         |port| MisdeliveredFrames { stream: 0, port, frames: 20, to_groups: 0, numbers: numbers.clone() };
     node.misdelivered = vec![astray(0), MisdeliveredFrames { to_groups: 20, ..astray(1) }];
-    let report = report_of(node);
+    let report = kernel_report_from(node);
     let found = report.streams[0].misdelivery.clone().unwrap();
     assert_eq!(
         (found.frames, found.reflected, found.instead, found.flooded, found.to_groups),

@@ -112,7 +112,7 @@ impl ApiCall {
     }
 
     /// Returns whether the call makes a change, so that it must wait for other changes.
-    pub(crate) const fn is_change(self) -> bool {
+    pub(crate) const fn changes_state(self) -> bool {
         // Getting a capture stops it, and a ping is an order to the run: both are changes.
         !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
     }
@@ -155,14 +155,14 @@ pub(crate) fn perform_call(
     let reply = if complaints.is_empty() {
         // The next steps need many times the memory of the request, so its bytes are freed now.
         drop(source);
-        perform_normalised(tester, call, document, knows_new_members)
+        perform_normalised_call(tester, call, document, knows_new_members)
     } else {
         Err(refuse_request(tester, call, complaints, &source))
     };
     match &reply {
         // The first error is enough for the log, because the client gets all of them.
         Err(refusal) => warn!(call = call.name(), why = refusal.errors.first(), "call refused"),
-        Ok(_) if call.is_change() => info!(call = call.name(), "call performed"),
+        Ok(_) if call.changes_state() => info!(call = call.name(), "call performed"),
         // Clients poll these calls, so their log level is lower than that of all other calls.
         Ok(_) => trace!(call = call.name(), "call answered"),
     }
@@ -170,7 +170,7 @@ pub(crate) fn perform_call(
 }
 
 /// Performs a call with a normalised document.
-fn perform_normalised(
+fn perform_normalised_call(
     tester: &dyn Tester,
     call: ApiCall,
     document: String,

@@ -83,7 +83,7 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
     for (index, request) in requests.iter().enumerate() {
         // All errors of a request are reported together: otherwise a client would have to send the request
         // once for each error.
-        match read_ping(request, family == "ipv6") {
+        match read_ping_task(request, family == "ipv6") {
             Ok(ping) => pings.push(ping),
             Err(wrong) => errors.extend(wrong.iter().map(|of| format!("{path}[{index}].{of}"))),
         }
@@ -101,7 +101,7 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
 }
 
 /// Reads one request of a ping, or returns the problems of its members.
-fn read_ping(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
+fn read_ping_task(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     let mut errors = Vec::new();
     let source = read_required_text(request, "src_name", &mut errors);
     let destination = read_required_text(request, "dst_ip", &mut errors);

@@ -52,7 +52,7 @@ impl FlowRows {
     /// Refuses NaN and infinity: they are bugs of the tester, and must not become numbers that look measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
         // The check comes before the first byte is written, because no error can follow a part of an answer.
-        let mut wrong = WrongNumber(None);
+        let mut wrong = NonFiniteNumber(None);
         for row in &rows {
             write_members(row, &columns, &mut wrong);
         }
@@ -267,9 +267,9 @@ impl MemberSink for MessageFields {
 }
 
 /// Finds the first number that is not finite.
-struct WrongNumber(Option<(&'static str, f64)>);
+struct NonFiniteNumber(Option<(&'static str, f64)>);
 
-impl MemberSink for WrongNumber {
+impl MemberSink for NonFiniteNumber {
     fn add_member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
         match says {
             MemberValue::Float(value) if !value.is_finite() => {
@@ -339,7 +339,7 @@ mod tests {
         let full = rows(&[], true).to_json();
         let json: Value = serde_json::from_str(&full).expect("JSON");
         assert_eq!(json["flow_metrics"][0].as_object().map(serde_json::Map::len), Some(23));
-        assert_eq!(shape::print_json(&json), full, "printed as everything else is");
+        assert_eq!(shape::format_json(&json), full, "printed as everything else is");
     }
 
     #[test]

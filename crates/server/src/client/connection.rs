@@ -14,11 +14,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_READ_BYTES: usize = 64 << 10;
 
 pub(super) struct ApiConnection {
-    stream: Stream,
+    stream: ClientStream,
     address: ApiAddress,
 }
 
-enum Stream {
+enum ClientStream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
@@ -37,7 +37,7 @@ impl ApiConnection {
         // A request is short, and Nagle's algorithm must not hold its last part back.
         limited.and_then(|()| socket.set_nodelay(true)).map_err(no_server)?;
         let stream = match tls {
-            None => Stream::Plain(socket),
+            None => ClientStream::Plain(socket),
             Some(config) => {
                 let name = ServerName::try_from(address.host.clone()).map_err(|_| {
                     ClientError::Options(format!(
@@ -47,7 +47,7 @@ impl ApiConnection {
                 })?;
                 let connection = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|error| ClientError::Options(error.to_string()))?;
-                Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
+                ClientStream::Tls(Box::new(StreamOwned::new(connection, socket)))
             }
         };
         Ok(Self { stream, address: address.clone() })
@@ -59,20 +59,20 @@ impl ApiConnection {
 
     pub(super) fn write_request(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let written = match &mut self.stream {
-            Stream::Plain(stream) => stream.write_all(bytes),
+            ClientStream::Plain(stream) => stream.write_all(bytes),
             // rustls buffers the bytes that the socket did not accept, so only a flush sends all of them.
-            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+            ClientStream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         };
         written.map_err(|error| self.to_client_error(error))
     }
 
     /// Appends the bytes that come next and returns their number; 0 at the end.
-    pub(super) fn read_more(&mut self, bytes: &mut Vec<u8>) -> Result<usize, ClientError> {
+    pub(super) fn read_next_bytes(&mut self, bytes: &mut Vec<u8>) -> Result<usize, ClientError> {
         let mut piece = vec![0; MAX_READ_BYTES];
         loop {
             let read = match &mut self.stream {
-                Stream::Plain(stream) => stream.read(&mut piece),
-                Stream::Tls(stream) => stream.read(&mut piece),
+                ClientStream::Plain(stream) => stream.read(&mut piece),
+                ClientStream::Tls(stream) => stream.read(&mut piece),
             };
             return match read {
                 Ok(length) => {
@@ -89,7 +89,7 @@ impl ApiConnection {
 
     /// Appends everything up to the end. An answer of more than `most` bytes is refused.
     pub(super) fn read_to_end(&mut self, bytes: &mut Vec<u8>, most: usize) -> Result<(), ClientError> {
-        while self.read_more(bytes)? > 0 {
+        while self.read_next_bytes(bytes)? > 0 {
             if bytes.len() > most {
                 return Err(ClientError::not_http_error(&self.address));
             }
@@ -118,8 +118,8 @@ impl ApiConnection {
     /// Sets the time without data after which reading fails.
     pub(super) fn set_silence_limit(&self, silence: Duration) -> io::Result<()> {
         match &self.stream {
-            Stream::Plain(stream) => stream.set_read_timeout(Some(silence)),
-            Stream::Tls(stream) => stream.get_ref().set_read_timeout(Some(silence)),
+            ClientStream::Plain(stream) => stream.set_read_timeout(Some(silence)),
+            ClientStream::Tls(stream) => stream.get_ref().set_read_timeout(Some(silence)),
         }
     }
 }

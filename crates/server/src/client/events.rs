@@ -38,7 +38,7 @@ impl EventStream {
         let mut body = BodyDecoder::new(is_chunked);
         let mut parser = EventParser::default();
         // The error is ignored here: decoding the next bytes reports it again.
-        drop(body.decode_into(&received, &mut parser.unread));
+        drop(body.decode_body_bytes(&received, &mut parser.unread));
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
 
@@ -52,7 +52,7 @@ impl EventStream {
                 return Ok(Some(event));
             }
             let mut bytes = Vec::new();
-            match self.connection.read_more(&mut bytes) {
+            match self.connection.read_next_bytes(&mut bytes) {
                 Ok(0) => {
                     return Err(self.connection_lost_error(
                         ErrorKind::UnexpectedEof,
@@ -70,7 +70,7 @@ impl EventStream {
                 }
                 Err(error) => return Err(error),
             }
-            let decoded = self.body.decode_into(&bytes, &mut self.parser.unread);
+            let decoded = self.body.decode_body_bytes(&bytes, &mut self.parser.unread);
             // An event without an end would otherwise grow until memory is full.
             if decoded.is_err() || self.parser.unread.len() > MAX_EVENT_BYTES {
                 return Err(self.connection_lost_error(

@@ -24,7 +24,10 @@ pub(super) struct ResponseHead {
 
 impl ResponseHead {
     /// The head at the beginning of `bytes`; `None` if its end has not come yet.
-    pub(super) fn parse_head(address: &ApiAddress, bytes: &[u8]) -> Result<Option<Self>, ClientError> {
+    pub(super) fn parse_response_head(
+        address: &ApiAddress,
+        bytes: &[u8],
+    ) -> Result<Option<Self>, ClientError> {
         // The first bytes may arrive one by one, so only the received ones are compared.
         let seen = &bytes[..bytes.len().min(5)];
         if seen != &b"HTTP/"[..seen.len()] {
@@ -50,12 +53,12 @@ impl ResponseHead {
 
 /// The document in a whole answer, or the refusal in it.
 pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
-    let head =
-        ResponseHead::parse_head(address, bytes)?.ok_or_else(|| ClientError::incomplete_answer(address))?;
+    let head = ResponseHead::parse_response_head(address, bytes)?
+        .ok_or_else(|| ClientError::incomplete_answer(address))?;
     let mut body = Vec::new();
     let mut decoder = BodyDecoder::new(head.is_chunked);
     decoder
-        .decode_into(&bytes[head.length..], &mut body)
+        .decode_body_bytes(&bytes[head.length..], &mut body)
         .map_err(|InvalidChunk| ClientError::not_http_error(address))?;
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
@@ -108,7 +111,7 @@ impl BodyDecoder {
     }
 
     /// Appends the content in `bytes` to `content`.
-    pub(super) fn decode_into(
+    pub(super) fn decode_body_bytes(
         &mut self,
         mut bytes: &[u8],
         content: &mut Vec<u8>,
@@ -179,12 +182,12 @@ mod tests {
         for size in 1..text.len() {
             let (mut decoder, mut content) = (BodyDecoder::new(true), Vec::new());
             for piece in text.chunks(size) {
-                decoder.decode_into(piece, &mut content).expect("chunks");
+                decoder.decode_body_bytes(piece, &mut content).expect("chunks");
             }
             assert_eq!(content, b"hello, world", "{size}");
         }
-        assert_eq!(BodyDecoder::new(true).decode_into(b"zz\r\n", &mut Vec::new()), Err(InvalidChunk));
-        assert_eq!(BodyDecoder::new(true).decode_into(&[b'1'; 99], &mut Vec::new()), Err(InvalidChunk));
+        assert_eq!(BodyDecoder::new(true).decode_body_bytes(b"zz\r\n", &mut Vec::new()), Err(InvalidChunk));
+        assert_eq!(BodyDecoder::new(true).decode_body_bytes(&[b'1'; 99], &mut Vec::new()), Err(InvalidChunk));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>)
 }
 
 /// A configuration that was read.
-pub(super) struct ReadConfiguration {
+pub(super) struct ParsedConfiguration {
     pub(super) names: ConfigurationNames,
     /// The configuration with the real locations of ports.
     pub(super) document: PlanDocument,
@@ -34,9 +34,9 @@ pub(super) struct ReadConfiguration {
 
 impl<R: RunSource> TestConsole<R> {
     /// Reads a settled configuration.
-    fn read_config(&self, config: &Arc<str>) -> Result<ReadConfiguration, TesterRefusal> {
+    fn read_config(&self, config: &Arc<str>) -> Result<ParsedConfiguration, TesterRefusal> {
         let document = self.read_document(Arc::clone(config))?;
-        Ok(ReadConfiguration { names: ConfigurationNames::without_routes(config), document })
+        Ok(ParsedConfiguration { names: ConfigurationNames::without_routes(config), document })
     }
 
     /// Reads the plan of a configuration. The text is shared if there is nothing to replace in it.
@@ -64,7 +64,7 @@ impl<R: RunSource> TestConsole<R> {
         }
         // The document is read before the old run ends: a configuration with errors changes nothing. The old
         // run must end before the new one opens its ports.
-        let ReadConfiguration { names, document } = self.read_config(&config)?;
+        let ParsedConfiguration { names, document } = self.read_config(&config)?;
         self.end_run(changes);
         let plan = Arc::clone(document.plan());
         let warnings = plan_warnings(&plan);
@@ -91,7 +91,7 @@ impl<R: RunSource> TestConsole<R> {
         changes: &mut ChangeState,
         config: Arc<str>,
     ) -> Result<Vec<String>, TesterRefusal> {
-        let ReadConfiguration { names, document } = self.read_config(&config)?;
+        let ParsedConfiguration { names, document } = self.read_config(&config)?;
         let warnings = plan_warnings(document.plan());
         let Some(run) = &mut changes.run else {
             return Err(TesterRefusal::validation("there is no configuration to change; set one first"));
@@ -102,7 +102,7 @@ impl<R: RunSource> TestConsole<R> {
         let mut view = self.lock_view();
         let names = names.with_routes(&plan);
         // A new flow may have the name of a removed one, and must not show its counts.
-        view.lock_live().hide_streams(names.streams_unknown_to(&view.names));
+        view.lock_live().hide_stream_counts(names.streams_unknown_to(&view.names));
         view.names = Arc::new(names);
         view.config = config;
         view.plan = Some(plan);

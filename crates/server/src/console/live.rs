@@ -159,7 +159,7 @@ impl LiveCounts {
     }
 
     /// Hides the counts of these streams until they begin.
-    pub(super) fn hide_streams(&mut self, streams: impl IntoIterator<Item = usize>) {
+    pub(super) fn hide_stream_counts(&mut self, streams: impl IntoIterator<Item = usize>) {
         self.revision += 1;
         self.reborn.extend(streams);
         for sample in &mut self.samples {
@@ -198,7 +198,7 @@ impl LiveCounts {
     }
 
     /// Time of the link's last change.
-    pub(super) fn link_changed(&self, port: usize) -> Option<MonoTime> {
+    pub(super) fn link_change_time(&self, port: usize) -> Option<MonoTime> {
         self.links.get(&port).map(|link| link.since)
     }
 

@@ -172,7 +172,7 @@ fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     for (_, tx, rx) in &sample.ports {
         // An interface counts every frame that it transmits. If the port sent nothing, none of these frames
         // belong to this run.
-        if tx.has_sent() {
+        if tx.has_sent_frames() {
             ledger.add_sender(tx);
         }
         ledger.add_receiver(rx);

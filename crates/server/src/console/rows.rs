@@ -50,7 +50,7 @@ pub(super) fn build_port_row(
         frames_rx_rate: port_rate(&samples, |totals| totals.frames_rx),
         bytes_tx_rate: port_rate(sending, |totals| totals.bytes_tx),
         bytes_rx_rate: port_rate(&samples, |totals| totals.bytes_rx),
-        last_change_ns: live.link_changed(port).map(wall),
+        last_change_ns: live.link_change_time(port).map(wall),
         // OTG's `speed` is in kilobytes per second, of 1000 bytes: 1 Gbit/s is 125 000.
         speed_kbytes: info.and_then(|info| info.speed).map(|speed| speed.bits_per_second() / 8000),
     }

@@ -15,13 +15,13 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new("name", Text, "Name of the flow.", |row| Some(CellValue::from(&row.name)))
         .on_page("Stream")
         .with_watch_column("Stream", 12, 0)
-        .sorted_as("name"),
+        .with_sort_order("name"),
     Column::new("state", Text, "started, stopped or paused.", |row| {
         Some(stream_state_text(row.state).into())
     })
     .on_page("State")
     .with_watch_column("State", 8, 1)
-    .sorted_as("state"),
+    .with_sort_order("state"),
     Column::new("port_tx", Text, "Sending port.", |row| Some(CellValue::from(&row.port_tx)))
         .on_page("From")
         .with_watch_column("Ports", 20, 8),
@@ -32,13 +32,13 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new("frames_tx", Frames, "Frames sent since the last start.", |row| Some(Count(row.frames_tx)))
         .on_page("Sent, frames")
         .with_watch_column("Sent", 11, 3)
-        .sorted_as("sent"),
+        .with_sort_order("sent"),
     Column::new("frames_rx", Frames, "Frames received since the last start, copies included.", |row| {
         received_count(row, |rx| rx.frames)
     })
     .on_page("Received, frames")
     .with_watch_column("Received", 11, 2)
-    .sorted_as("received"),
+    .with_sort_order("received"),
     Column::new(
         "lost",
         Frames,
@@ -47,7 +47,7 @@ pub const STREAM_COLUMNS: &[Column] = &[
     )
     .on_page("Lost, frames")
     .with_watch_column("Lost", 10, 1)
-    .sorted_as("lost"),
+    .with_sort_order("lost"),
     Column::new("loss_percent", Percent, "Lost frames in percent of lost and received frames.", loss_share)
         .on_page("Lost, share")
         .with_watch_column("Loss", 9, 5),
@@ -65,7 +65,7 @@ pub const STREAM_COLUMNS: &[Column] = &[
         Some(Float(row.frames_tx_rate))
     })
     .with_watch_column("Frames/s", 9, 2)
-    .sorted_as("rate"),
+    .with_sort_order("rate"),
     Column::new(
         "frames_rx_rate",
         FramesPerSecond,
@@ -86,7 +86,7 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new("latency_mean_ns", Nanoseconds, "Mean latency.", |row| latency(row, |times| times.average))
         .on_page("Mean latency")
         .with_watch_column("Latency", 9, 3)
-        .sorted_as("latency"),
+        .with_sort_order("latency"),
     Column::new("latency_max_ns", Nanoseconds, "Largest latency.", |row| latency(row, |times| times.maximum))
         .on_page("Largest latency")
         .with_watch_column("Max.", 9, 6),

@@ -97,7 +97,7 @@ impl PageCall {
 }
 
 /// Returns whether a request only looks, so that a token for viewers suffices.
-pub(crate) fn is_viewing(head: &Parts) -> bool {
+pub(crate) fn is_viewing_request(head: &Parts) -> bool {
     let path = head.uri.path();
     // HEAD is GET without the content of the answer (RFC 9110, 9.3.2).
     matches!(head.method, Method::GET | Method::HEAD) && (path.starts_with("/api/v1/") || path == "/metrics")

@@ -29,16 +29,16 @@ pub(super) fn render_metrics(state: Option<&LiveState>, viewers: usize, refused:
     text.write_metric("serve_refused_total", "Refused requests and closed connections.", |samples| {
         // Causes that have not occurred are listed, too: a rate needs a first value to begin from.
         for cause in RejectionCause::ALL {
-            samples.add_sample(&[("cause", cause.label())], refused.count_of(cause));
+            samples.add_sample(&[("cause", cause.label())], refused.count_of_cause(cause));
         }
     });
     if let Some(run) = state.and_then(|state| state.run.as_ref()) {
-        run_metrics(&mut text, run);
+        write_run_metrics(&mut text, run);
     }
     text.into_text()
 }
 
-fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
+fn write_run_metrics(text: &mut MetricsText, run: &LiveRun) {
     let (id, state) = (run.id.as_deref().unwrap_or_default(), run.state.as_deref().unwrap_or_default());
     text.write_metric("run_info", "The run in progress: its id and its state.", |samples| {
         samples.add_sample(&[("run", id), ("state", state)], 1_u64);

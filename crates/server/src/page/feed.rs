@@ -134,7 +134,7 @@ impl ShownState {
 
     /// Returns the rows of a window as text. The first viewer that needs them serialises them; all other
     /// viewers use the same text.
-    async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerGone> {
+    async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerGoneError> {
         let text = self.text_of(window);
         let (shown, window) = (Arc::clone(self), window.clone());
         let write = || render_document(move || live_json(&shown.state, &window));
@@ -155,10 +155,10 @@ impl ShownState {
 }
 
 /// Makes and writes a document on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
-async fn render_document(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerGone> {
+async fn render_document(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerGoneError> {
     let written = tokio::task::spawn_blocking(move || make().to_string()).await;
     // A panic is a bug. It ends the events of its viewers, not the server.
-    written.map(Arc::from).map_err(|_| ViewerGone)
+    written.map(Arc::from).map_err(|_| ViewerGoneError)
 }
 
 /// One viewer, until it leaves or the server stops.
@@ -202,7 +202,7 @@ impl LiveViewer {
         }
     }
 
-    async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGone> {
+    async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGoneError> {
         // `None` is the value before the first state of a new task.
         let Some(shown) = self.states.borrow_and_update().clone() else { return Ok(()) };
         // With each new configuration, a viewer first gets the history that it has missed.
@@ -223,7 +223,7 @@ impl LiveViewer {
     }
 
     /// Sends the last state, unless it was sent already, and then the event that announces the end.
-    async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGone> {
+    async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGoneError> {
         tokio::time::sleep(LAST_STATE_TIMEOUT).await;
         if self.states.has_changed().unwrap_or_default() {
             self.send_state(configuration).await?;
@@ -232,15 +232,15 @@ impl LiveViewer {
     }
 
     /// Waits until the client has taken the event before the last one.
-    async fn send_event(&mut self, event: &str, data: &str) -> Result<(), ViewerGone> {
+    async fn send_event(&mut self, event: &str, data: &str) -> Result<(), ViewerGoneError> {
         self.number += 1;
         let text = format!("id: {}\nevent: {event}\ndata: {data}\n\n", self.number);
-        self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerGone)
+        self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerGoneError)
     }
 }
 
 /// The client has closed its connection, or its events cannot be made any more.
-struct ViewerGone;
+struct ViewerGoneError;
 
 #[cfg(test)]
 mod tests {

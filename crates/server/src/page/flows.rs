@@ -2,9 +2,9 @@
 
 use super::calls::PageCall;
 use super::query::QueryParameters;
-use super::routes::{PageContext, PageFailure, json_text, require_part};
+use super::routes::{PageContext, PageFailure, json_text_response, require_part};
 use super::turns::CallLimit;
-use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
+use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUpCheck, ViewRefusal};
 use axum::response::Response;
 use packetrig_units::Nanos;
 use serde_json::Value;
@@ -25,9 +25,9 @@ pub(super) async fn perform_flow_call(
 ) -> Result<Response, PageFailure> {
     let flows = require_part(context.flows(), "flow records: --flows names a directory of them")?;
     let selection = FlowSelection {
-        filter: query.take_text("filter"),
-        since_ns: query.take_time_ns("since_ms")?,
-        before_ns: query.take_time_ns("before_ms")?,
+        filter: query.take_text_parameter("filter"),
+        since_ns: query.take_time_parameter("since_ms")?,
+        before_ns: query.take_time_parameter("before_ms")?,
     };
     if call == PageCall::FlowTop {
         let wanted = FlowTopQuery {
@@ -36,18 +36,18 @@ pub(super) async fn perform_flow_call(
             order: take_parameter_or_default(&mut query, "order", "bytes"),
             most: query.take_number("most", DEFAULT_GROUPS, MAX_GROUPS)?,
         };
-        query.refuse_unknown()?;
+        query.refuse_unknown_parameters()?;
         run_query_in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
     } else {
         let wanted = FlowTotalsQuery { selection, bucket: read_bucket(&mut query)? };
-        query.refuse_unknown()?;
+        query.refuse_unknown_parameters()?;
         run_query_in_turn(move |is_given_up| flows.flow_totals(&wanted, is_given_up)).await
     }
 }
 
 /// Runs a query when the limit of parallel queries permits it, and ends it early if its viewer disconnects.
 async fn run_query_in_turn(
-    make: impl FnOnce(&GivenUp<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
+    make: impl FnOnce(&GivenUpCheck<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let viewer = WaitingViewer::default();
     // The future of a call is dropped when its client disconnects; the flag ends the query on its own thread.
@@ -55,7 +55,7 @@ async fn run_query_in_turn(
     FLOW_QUERIES
         .run_when_permitted(move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string()))
         .await
-        .map(json_text)
+        .map(json_text_response)
 }
 
 /// Sets the flag that ends the query. It is dropped with the answer, or when the viewer disconnects.
@@ -69,7 +69,7 @@ impl Drop for WaitingViewer {
 }
 
 fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
-    let ms: Option<u64> = query.take_value("bucket_ms", "a whole number of milliseconds")?;
+    let ms: Option<u64> = query.take_parsed_parameter("bucket_ms", "a whole number of milliseconds")?;
     // A timeline with steps of 0 would never end.
     if ms == Some(0) {
         return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()));
@@ -78,6 +78,6 @@ fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal
 }
 
 fn take_parameter_or_default(query: &mut QueryParameters, name: &str, default: &str) -> String {
-    let text = query.take_text(name);
+    let text = query.take_text_parameter(name);
     if text.is_empty() { default.to_owned() } else { text }
 }

@@ -31,7 +31,7 @@ pub(super) struct StreamWindow {
 impl StreamWindow {
     /// Reads `sort=COLUMN` or `sort=-COLUMN` (the largest first), `filter`, `from`, `rows`.
     pub(super) fn from_query(query: &mut QueryParameters) -> Result<Self, ViewRefusal> {
-        let sort = query.take_text("sort");
+        let sort = query.take_text_parameter("sort");
         let column = sort.trim_start_matches('-');
         let index = STREAM_COLUMNS.iter().position(|known| known.name == column);
         if index.is_none() && !sort.is_empty() {
@@ -40,7 +40,7 @@ impl StreamWindow {
             return Err(ViewRefusal::Invalid(message));
         }
         Ok(Self {
-            filter: query.take_text("filter").to_lowercase(),
+            filter: query.take_text_parameter("filter").to_lowercase(),
             sort: index,
             is_descending: sort.starts_with('-'),
             from: query.take_number("from", 0, usize::MAX)?,

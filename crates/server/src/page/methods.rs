@@ -2,7 +2,9 @@
 
 use super::PAGE_API_VERSION;
 use super::calls::PageCall;
-use super::routes::{PageContext, PageFailure, answer_blocking, json_value, panic_refusal, require_part};
+use super::routes::{
+    PageContext, PageFailure, answer_on_blocking_thread, json_value_response, panic_refusal, require_part,
+};
 use crate::methods::{MethodRefusal, MethodService};
 use crate::transport::http::{error_response, read_body};
 use crate::viewing::ViewRefusal;
@@ -22,11 +24,13 @@ pub(super) async fn perform_method_call(
     match call {
         PageCall::StartMethod => start_test(methods, context.most_request_bytes(), request).await,
         PageCall::StopMethod => {
-            answer_blocking(move || require_known_test(methods.stop_method(&id), &id)).await
+            answer_on_blocking_thread(move || require_known_test(methods.stop_method(&id), &id)).await
         }
-        PageCall::Method => answer_blocking(move || require_known_test(methods.method_state(&id), &id)).await,
+        PageCall::Method => {
+            answer_on_blocking_thread(move || require_known_test(methods.method_state(&id), &id)).await
+        }
         _ => {
-            answer_blocking(move || {
+            answer_on_blocking_thread(move || {
                 Ok(json!({ "schema_version": PAGE_API_VERSION, "methods": methods.list_methods() }))
             })
             .await
@@ -49,7 +53,7 @@ async fn start_test(
     // Starting a test reads its plan, which may take long: not on a thread of the runtime.
     let made = tokio::task::spawn_blocking(move || methods.start_method(request)).await;
     match made.map_err(|_| panic_refusal())? {
-        Ok(state) => Ok(json_value(&state)),
+        Ok(state) => Ok(json_value_response(&state)),
         // 409 (RFC 9110, 15.5.10): the request is correct, and may be repeated when the other test has ended.
         Err(MethodRefusal::Busy(text)) => {
             Err(PageFailure::Ready(Box::new(error_response(StatusCode::CONFLICT, &text))))

@@ -32,23 +32,23 @@ impl QueryParameters {
     }
 
     /// Takes a parameter out; an empty text if it is absent.
-    pub(super) fn take_text(&mut self, name: &str) -> String {
+    pub(super) fn take_text_parameter(&mut self, name: &str) -> String {
         self.0.remove(name).unwrap_or_default()
     }
 
     /// Takes out a parameter that must be there.
     pub(super) fn take_required_parameter(&mut self, name: &str) -> Result<String, ViewRefusal> {
-        let text = self.take_text(name);
+        let text = self.take_text_parameter(name);
         if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
     }
 
     /// Takes out a number or another value; `None` if it is absent or empty.
-    pub(super) fn take_value<T: FromStr>(
+    pub(super) fn take_parsed_parameter<T: FromStr>(
         &mut self,
         name: &str,
         wanted: &str,
     ) -> Result<Option<T>, ViewRefusal> {
-        let text = self.take_text(name);
+        let text = self.take_text_parameter(name);
         if text.is_empty() {
             return Ok(None);
         }
@@ -62,7 +62,7 @@ impl QueryParameters {
         default: usize,
         most: usize,
     ) -> Result<usize, ViewRefusal> {
-        let number = self.take_value(name, "a whole number")?.unwrap_or(default);
+        let number = self.take_parsed_parameter(name, "a whole number")?.unwrap_or(default);
         if number > most {
             return Err(ViewRefusal::Invalid(format!("{name}: at most {most}")));
         }
@@ -70,17 +70,17 @@ impl QueryParameters {
     }
 
     /// Takes out a time in ms since 1970, as ns.
-    pub(super) fn take_time_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
-        let ms: Option<u64> = self.take_value(name, "a time in milliseconds since 1970")?;
+    pub(super) fn take_time_parameter(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
+        let ms: Option<u64> = self.take_parsed_parameter(name, "a time in milliseconds since 1970")?;
         Ok(ms.map(|ms| ms.saturating_mul(1_000_000)))
     }
 
-    pub(super) fn take_flag(&mut self, name: &str) -> Result<bool, ViewRefusal> {
-        Ok(self.take_value(name, "`true` or `false`")?.unwrap_or(false))
+    pub(super) fn take_flag_parameter(&mut self, name: &str) -> Result<bool, ViewRefusal> {
+        Ok(self.take_parsed_parameter(name, "`true` or `false`")?.unwrap_or(false))
     }
 
     /// Refuses parameters that no call has read. Otherwise a misspelled filter would look like one that matches everything.
-    pub(super) fn refuse_unknown(self) -> Result<(), ViewRefusal> {
+    pub(super) fn refuse_unknown_parameters(self) -> Result<(), ViewRefusal> {
         match self.0.into_keys().next() {
             None => Ok(()),
             Some(name) => Err(ViewRefusal::Invalid(format!("{name}: there is no such parameter"))),
@@ -122,18 +122,18 @@ mod tests {
     fn query_parameters_are_decoded_and_unknown_refused() {
         let mut query =
             QueryParameters::parse_query(Some("filter=a%20b%26c+d&from=7&anyway=true")).expect("reads");
-        assert_eq!(query.take_text("filter"), "a b&c d");
+        assert_eq!(query.take_text_parameter("filter"), "a b&c d");
         assert_eq!(query.take_number("from", 0, 10), Ok(7));
         assert_eq!(query.take_number("rows", 60, 100), Ok(60));
-        assert_eq!(query.take_flag("anyway"), Ok(true));
-        assert_eq!(query.refuse_unknown(), Ok(()));
+        assert_eq!(query.take_flag_parameter("anyway"), Ok(true));
+        assert_eq!(query.refuse_unknown_parameters(), Ok(()));
         let mut query = QueryParameters::parse_query(Some("most=x&more=1")).expect("reads");
         assert_eq!(
             query.take_number("most", 1, 9),
             Err(ViewRefusal::Invalid("most: `x` is not a whole number".into()))
         );
         assert_eq!(
-            query.refuse_unknown(),
+            query.refuse_unknown_parameters(),
             Err(ViewRefusal::Invalid("more: there is no such parameter".into()))
         );
         for wrong in ["a=%", "a=%f", "a=%zz", "a=%ff", "a=1&a=2"] {

@@ -18,11 +18,11 @@ const PERCENT_STEPS: f64 = 1e7;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RateChange {
     streams: Vec<String>,
-    new_rate: NewRate,
+    new_rate: RequestedRate,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum NewRate {
+enum RequestedRate {
     /// The value of OTG's `rate`.
     Fixed(Value),
     PercentOfCurrent(u64),
@@ -30,7 +30,7 @@ enum NewRate {
 
 impl RateChange {
     /// Reads `{"rate": "2kpps", "streams": ["f1"]}`, or with `"percent": 110` in place of `rate`.
-    pub(super) fn parse_body(body: &[u8]) -> Result<Self, ViewRefusal> {
+    pub(super) fn parse_rate_change(body: &[u8]) -> Result<Self, ViewRefusal> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Body {
@@ -42,8 +42,8 @@ impl RateChange {
         let read: Body = serde_json::from_slice(body)
             .map_err(|error| ViewRefusal::Invalid(format!("the request body is not valid: {error}")))?;
         let new_rate = match (read.rate, read.percent) {
-            (Some(rate), None) => NewRate::Fixed(parse_otg_rate(&rate)?),
-            (None, Some(percent @ 1..=MAX_PERCENT)) => NewRate::PercentOfCurrent(percent),
+            (Some(rate), None) => RequestedRate::Fixed(parse_otg_rate(&rate)?),
+            (None, Some(percent @ 1..=MAX_PERCENT)) => RequestedRate::PercentOfCurrent(percent),
             (None, Some(percent)) => {
                 let message = format!("percent: {percent} is not between 1 and {MAX_PERCENT}");
                 return Err(ViewRefusal::Invalid(message));
@@ -93,7 +93,7 @@ impl RateChange {
     }
 }
 
-impl NewRate {
+impl RequestedRate {
     /// OTG's `rate` that replaces this one.
     fn build_replacement_rate(&self, current: &Value) -> Value {
         match self {
@@ -177,7 +177,7 @@ mod tests {
             {"name": "c", "rate": {"choice": "percentage", "percentage": 60.0}},
             {"name": "d"},
         ]});
-        let change = RateChange::parse_body(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        let change = RateChange::parse_rate_change(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
         change.build_config_update(&config).map_err(|refusal| refusal.to_string())
     }
 
@@ -236,7 +236,7 @@ mod tests {
         ] {
             assert!(update(body).expect_err("refused").contains(named), "{body}");
         }
-        let change = RateChange::parse_body(b"{\"percent\":50}").expect("reads");
+        let change = RateChange::parse_rate_change(b"{\"percent\":50}").expect("reads");
         assert!(
             change
                 .build_config_update(&json!({}))

@@ -2,7 +2,7 @@
 
 use super::calls::PageCall;
 use super::query::QueryParameters;
-use super::routes::{PageFailure, answer_blocking, json_text};
+use super::routes::{PageFailure, answer_on_blocking_thread, json_text_response};
 use super::turns::CallLimit;
 use super::{PAGE_API_VERSION, files};
 use crate::viewing::{ResultArchive, ResultQuery, ViewRefusal};
@@ -25,16 +25,16 @@ pub(super) async fn perform_result_call(
 ) -> Result<Response, PageFailure> {
     match call {
         PageCall::Result => {
-            query.refuse_unknown()?;
-            Ok(json_text(WHOLE_RESULTS.run_when_permitted(move || archive.result_json(&id)).await?))
+            query.refuse_unknown_parameters()?;
+            Ok(json_text_response(WHOLE_RESULTS.run_when_permitted(move || archive.result_json(&id)).await?))
         }
         PageCall::ResultPage => {
-            query.refuse_unknown()?;
+            query.refuse_unknown_parameters()?;
             Ok(files::report_page(WHOLE_RESULTS.run_when_permitted(move || archive.result_page(&id)).await?))
         }
         PageCall::Series => {
-            query.refuse_unknown()?;
-            Ok(json_text(
+            query.refuse_unknown_parameters()?;
+            Ok(json_text_response(
                 WHOLE_RESULTS
                     .run_when_permitted(move || archive.result_series(&id).map(|value| value.to_string()))
                     .await?,
@@ -43,21 +43,21 @@ pub(super) async fn perform_result_call(
         PageCall::Compare => {
             let before = query.take_required_parameter("a")?;
             let after = query.take_required_parameter("b")?;
-            let anyway = query.take_flag("anyway")?;
-            query.refuse_unknown()?;
+            let anyway = query.take_flag_parameter("anyway")?;
+            query.refuse_unknown_parameters()?;
             let compare =
                 move || archive.compare_results(&before, &after, anyway).map(|value| value.to_string());
-            Ok(json_text(WHOLE_RESULTS.run_when_permitted(compare).await?))
+            Ok(json_text_response(WHOLE_RESULTS.run_when_permitted(compare).await?))
         }
         PageCall::Unfinished => {
-            query.refuse_unknown()?;
-            answer_blocking(move || archive.unfinished_runs()).await
+            query.refuse_unknown_parameters()?;
+            answer_on_blocking_thread(move || archive.unfinished_runs()).await
         }
         _ => {
             // The list reads only summaries, so these calls are not limited.
             let wanted = result_query(&mut query)?;
-            query.refuse_unknown()?;
-            answer_blocking(move || list_results(archive.as_ref(), &wanted)).await
+            query.refuse_unknown_parameters()?;
+            answer_on_blocking_thread(move || list_results(archive.as_ref(), &wanted)).await
         }
     }
 }
@@ -75,12 +75,12 @@ fn list_results(archive: &dyn ResultArchive, wanted: &ResultQuery) -> Result<Val
 
 fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
     Ok(ResultQuery {
-        text: query.take_text("text"),
-        verdict: query.take_text("verdict").to_uppercase(),
-        kind: query.take_text("kind"),
-        plan: query.take_text("plan"),
-        since_ns: query.take_time_ns("since_ms")?,
-        before_ns: query.take_time_ns("before_ms")?,
+        text: query.take_text_parameter("text"),
+        verdict: query.take_text_parameter("verdict").to_uppercase(),
+        kind: query.take_text_parameter("kind"),
+        plan: query.take_text_parameter("plan"),
+        since_ns: query.take_time_parameter("since_ms")?,
+        before_ns: query.take_time_parameter("before_ms")?,
         from: query.take_number("from", 0, usize::MAX)?,
         most: query.take_number("most", DEFAULT_RESULTS, MAX_RESULTS)?,
     })

@@ -148,40 +148,40 @@ async fn perform_page_call(
     let mut query = QueryParameters::parse_query(request.uri().query())?;
     match call {
         PageCall::OpenApi => {
-            query.refuse_unknown()?;
-            Ok(json_value(&describe_api()))
+            query.refuse_unknown_parameters()?;
+            Ok(json_value_response(&describe_api()))
         }
         PageCall::State => {
-            query.refuse_unknown()?;
-            Ok(json_value(&describe_server(&context, &request)))
+            query.refuse_unknown_parameters()?;
+            Ok(json_value_response(&describe_server(&context, &request)))
         }
         PageCall::Live => {
             let window = StreamWindow::from_query(&mut query)?;
-            query.refuse_unknown()?;
+            query.refuse_unknown_parameters()?;
             let source = require_part(context.rig.live.clone(), "a run in progress")?;
-            answer_blocking(move || Ok(live_json(&source.live_state(), &window))).await
+            answer_on_blocking_thread(move || Ok(live_json(&source.live_state(), &window))).await
         }
         PageCall::Events => stream_events(&context, query),
         PageCall::Streams => {
             // `?streams=f1` in place of the body's member would otherwise change all streams.
-            query.refuse_unknown()?;
+            query.refuse_unknown_parameters()?;
             change_streams(context, request).await
         }
         PageCall::Rates => {
-            query.refuse_unknown()?;
+            query.refuse_unknown_parameters()?;
             change_rates(context, request).await
         }
         PageCall::Methods | PageCall::StartMethod | PageCall::Method | PageCall::StopMethod => {
-            query.refuse_unknown()?;
+            query.refuse_unknown_parameters()?;
             methods::perform_method_call(&context, call, id, request).await
         }
         // Parameters are accepted: scrapers may be configured to send some to all their targets.
         PageCall::Metrics => answer_prometheus(context).await,
         PageCall::FlowTop | PageCall::FlowTotals => flows::perform_flow_call(&context, call, query).await,
-        PageCall::Nodes => answer_facts(context.rig.nodes, "the nodes of a fleet", query).await,
-        PageCall::Logs => answer_facts(context.rig.logs, "logs: --log names one", query).await,
-        PageCall::Taps => answer_facts(context.rig.taps, "taps", query).await,
-        PageCall::Calibration => answer_facts(context.rig.calibration, "a calibration", query).await,
+        PageCall::Nodes => answer_facts_query(context.rig.nodes, "the nodes of a fleet", query).await,
+        PageCall::Logs => answer_facts_query(context.rig.logs, "logs: --log names one", query).await,
+        PageCall::Taps => answer_facts_query(context.rig.taps, "taps", query).await,
+        PageCall::Calibration => answer_facts_query(context.rig.calibration, "a calibration", query).await,
         PageCall::Results
         | PageCall::Unfinished
         | PageCall::Result
@@ -195,14 +195,14 @@ async fn perform_page_call(
 }
 
 /// A part of the rig that is one JSON object.
-async fn answer_facts(
+async fn answer_facts_query(
     source: Option<Arc<dyn FactSource>>,
     what: &str,
     query: QueryParameters,
 ) -> Result<Response, PageFailure> {
-    query.refuse_unknown()?;
+    query.refuse_unknown_parameters()?;
     let source = require_part(source, what)?;
-    answer_blocking(move || source.read_facts()).await
+    answer_on_blocking_thread(move || source.read_facts()).await
 }
 
 /// Answers with the version of this server, the parts it has, and the rights of this caller.
@@ -245,8 +245,8 @@ fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Re
     let window = StreamWindow::from_query(&mut query)?;
     // The value is at least 1, because the period is computed from it.
     let rate = query.take_number("rate", MAX_RATE, MAX_RATE)?.max(1);
-    let has_history = query.take_value("history", "`true` or `false`")?.unwrap_or(true);
-    query.refuse_unknown()?;
+    let has_history = query.take_parsed_parameter("history", "`true` or `false`")?.unwrap_or(true);
+    query.refuse_unknown_parameters()?;
     let feed = require_part(context.feed.clone(), "a run in progress")?;
     let period = Duration::from_millis(1000 / rate as u64);
     let Some(events) = feed.add_viewer(window, period, has_history) else {
@@ -264,17 +264,17 @@ fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Re
 /// Starts, stops, pauses or resumes streams: the same change as OTG's flow transmit.
 async fn change_streams(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
     let (dispatcher, body) = read_change_request(context, request).await?;
-    let change = read_change(&body)?;
+    let change = read_stream_change(&body)?;
     let warnings = dispatcher.dispatch_change("streams", move |tester| tester.set_state(change)).await?;
-    Ok(json_value(&json!({ "warnings": warnings })))
+    Ok(json_value_response(&json!({ "warnings": warnings })))
 }
 
 /// Changes rates of streams: the same change as OTG's update of flows.
 async fn change_rates(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
     let (dispatcher, body) = read_change_request(context, request).await?;
-    let change = RateChange::parse_body(&body)?;
+    let change = RateChange::parse_rate_change(&body)?;
     let warnings = dispatcher.dispatch_change("rates", move |tester| change.apply_rates(tester)).await?;
-    Ok(json_value(&json!({ "warnings": warnings })))
+    Ok(json_value_response(&json!({ "warnings": warnings })))
 }
 
 /// The body of a call that changes something, and the dispatcher that performs it.
@@ -288,7 +288,7 @@ async fn read_change_request(
 }
 
 /// Reads `{"change": "start", "streams": ["f1"]}`; without names it is for all streams.
-fn read_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
+fn read_stream_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct StreamChange {
@@ -330,21 +330,21 @@ pub(super) fn require_part<T>(part: Option<T>, what: &str) -> Result<T, ViewRefu
 }
 
 /// Answers on a thread that may block.
-pub(super) async fn answer_blocking(
+pub(super) async fn answer_on_blocking_thread(
     make: impl FnOnce() -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let made = tokio::task::spawn_blocking(move || make().map(|value| value.to_string())).await;
-    Ok(json_text(made.unwrap_or_else(|_| Err(panic_refusal()))?))
+    Ok(json_text_response(made.unwrap_or_else(|_| Err(panic_refusal()))?))
 }
 
 pub(super) fn panic_refusal() -> ViewRefusal {
     ViewRefusal::Failed("the call ended in a panic: this is a bug in packetrig".to_owned())
 }
 
-pub(super) fn json_value(value: &Value) -> Response {
-    json_text(value.to_string())
+pub(super) fn json_value_response(value: &Value) -> Response {
+    json_text_response(value.to_string())
 }
 
-pub(super) fn json_text(text: String) -> Response {
+pub(super) fn json_text_response(text: String) -> Response {
     json_response(StatusCode::OK, text)
 }

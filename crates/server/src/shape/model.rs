@@ -56,16 +56,16 @@ pub(super) fn refused_value(of: &EnumDescriptor, number: i32) -> Option<&'static
 }
 
 /// Returns whether the model has this member or value, and packetrig refuses it.
-pub(super) fn is_refused(owner: &str, name: &str) -> bool {
+pub(super) fn is_member_refused(owner: &str, name: &str) -> bool {
     refused_entries(owner).iter().any(|(_, known)| *known == name)
 }
 
 #[cfg(test)]
-pub(super) fn all_refused() -> impl Iterator<Item = (&'static str, &'static [(u32, &'static str)])> {
+pub(super) fn all_refused_members() -> impl Iterator<Item = (&'static str, &'static [(u32, &'static str)])> {
     REFUSED_MEMBERS.iter().map(|(owner, members)| (*owner, members.as_slice()))
 }
 
 #[cfg(test)]
-pub(super) fn pool() -> &'static DescriptorPool {
+pub(super) fn descriptor_pool() -> &'static DescriptorPool {
     &DESCRIPTOR_POOL
 }

@@ -4,7 +4,7 @@ use serde_json::{Number, Value};
 use std::fmt::Write as _;
 
 /// The document on one line.
-pub(crate) fn print_json(document: &Value) -> String {
+pub(crate) fn format_json(document: &Value) -> String {
     let mut text = String::new();
     print_value(&mut text, document);
     text

@@ -66,7 +66,7 @@ fn read_float(value: &Value, most: f64) -> Result<Value, String> {
 pub(super) fn check_enum_value(value: &Value, of: &EnumDescriptor) -> Result<Value, String> {
     match value {
         Value::String(word) if is_enum_value(of, word) => Ok(value.clone()),
-        Value::String(word) if model::is_refused(of.full_name(), word) => {
+        Value::String(word) if model::is_member_refused(of.full_name(), word) => {
             Err(format!("`{word}` is {UNSUPPORTED_TEXT}"))
         }
         _ => {

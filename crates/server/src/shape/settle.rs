@@ -228,7 +228,7 @@ impl DocumentNormaliser<'_> {
             let Some(field) = of.get_field_by_name(&name) else {
                 // A deserializer must consume every value, also that of an unknown name.
                 let asks_nothing = members.next_value_seed(RequestsNothing)?;
-                self.refuse_unknown(&name, asks_nothing, of, here);
+                self.refuse_unknown_member(&name, asks_nothing, of, here);
                 continue;
             };
             let written = self.normalise_member(field, &name, here, first, &mut members)?;
@@ -277,14 +277,14 @@ impl DocumentNormaliser<'_> {
         self.text.extend(["\"", name, "\":"]);
     }
 
-    fn refuse_unknown(
+    fn refuse_unknown_member(
         &mut self,
         name: &str,
         asks_nothing: bool,
         of: &MessageDescriptor,
         path: ValuePath<'_>,
     ) {
-        if model::is_refused(of.full_name(), name) {
+        if model::is_member_refused(of.full_name(), name) {
             if !asks_nothing {
                 self.complaints.add_complaint(path, UNSUPPORTED_TEXT);
             }

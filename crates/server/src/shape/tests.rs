@@ -139,16 +139,17 @@ fn unknown_field_number_is_refused() {
 /// The paths of HTTP and of gRPC are the same for every member and value that packetrig refuses.
 #[test]
 fn refused_member_table_matches_model() {
-    for (owner, members) in model::all_refused() {
+    for (owner, members) in model::all_refused_members() {
         for (number, name) in members {
             let full = format!("otg.{owner}");
-            if let Some(of) = model::pool().get_message_by_name(&full) {
+            if let Some(of) = model::descriptor_pool().get_message_by_name(&full) {
                 assert!(
                     of.get_field(*number).is_none() && of.get_field_by_name(name).is_none(),
                     "{owner}.{name}"
                 );
             } else {
-                let of = model::pool().get_enum_by_name(&full).unwrap_or_else(|| panic!("no {owner}"));
+                let of =
+                    model::descriptor_pool().get_enum_by_name(&full).unwrap_or_else(|| panic!("no {owner}"));
                 let number = i32::try_from(*number).expect("a small number");
                 assert!(
                     of.get_value(number).is_none() && of.get_value_by_name(name).is_none(),
@@ -248,12 +249,12 @@ fn hostile_documents_end_in_few_complaints() {
 
 #[test]
 fn printed_json_suits_yaml_readers() {
-    assert_eq!(print_json(&json!({"warnings": []})), r#"{"warnings":[]}"#);
-    assert_eq!(print_json(&json!(1.76e18)), "1760000000000000000.0");
-    assert_eq!(print_json(&json!(1e16)), "10000000000000000.0");
-    assert_eq!(print_json(&json!(1e-7)), "0.0000001");
-    assert_eq!(print_json(&json!([true, null, 7, -7, 0.5])), "[true,null,7,-7,0.5]");
-    assert_eq!(print_json(&json!("a\tb\u{7f}\u{2028}\"\\ü")), "\"a\\u0009b\\u007f\\u2028\\\"\\\\ü\"");
+    assert_eq!(format_json(&json!({"warnings": []})), r#"{"warnings":[]}"#);
+    assert_eq!(format_json(&json!(1.76e18)), "1760000000000000000.0");
+    assert_eq!(format_json(&json!(1e16)), "10000000000000000.0");
+    assert_eq!(format_json(&json!(1e-7)), "0.0000001");
+    assert_eq!(format_json(&json!([true, null, 7, -7, 0.5])), "[true,null,7,-7,0.5]");
+    assert_eq!(format_json(&json!("a\tb\u{7f}\u{2028}\"\\ü")), "\"a\\u0009b\\u007f\\u2028\\\"\\\\ü\"");
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -282,16 +283,16 @@ proptest! {
     fn floats_have_no_exponent_and_read_back_equal(bits: u64) {
         let float = f64::from_bits(bits);
         prop_assume!(float.is_finite());
-        let text = print_json(&json!(float));
+        let text = format_json(&json!(float));
         prop_assert!(!text.contains(['e', 'E']) && text.contains('.'), "{}", text);
         prop_assert_eq!(text.parse::<f64>().expect("a number").to_bits(), bits);
     }
 
     #[test]
     fn printed_json_reads_back_unchanged(document in any_json()) {
-        let read: Value = serde_json::from_str(&print_json(&document)).expect("JSON");
+        let read: Value = serde_json::from_str(&format_json(&document)).expect("JSON");
         // Whether a float is whole does not change what it is, and nothing else may change.
-        prop_assert_eq!(print_json(&read), print_json(&document));
+        prop_assert_eq!(format_json(&read), format_json(&document));
     }
 
     #[test]

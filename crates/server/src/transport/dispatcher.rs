@@ -32,7 +32,7 @@ impl CallDispatcher {
     ) -> Result<T, TesterRefusal> {
         // A change waits before it takes a thread: changes that wait must not use up the threads that reads
         // need.
-        let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
+        let turn = if call.changes_state() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
             let reply = perform_call(&*tester, call, request);

@@ -144,7 +144,7 @@ fn rejection_response(protocol: CallProtocol, rejection: &RequestRejection) -> R
         return tonic::Status::new(code, rejection.message.clone()).into_http();
     }
     let errors = [rejection.message.clone()];
-    let body = shape::print_json(&refusal::build_refusal_json(
+    let body = shape::format_json(&refusal::build_refusal_json(
         rejection.status.as_u16(),
         RefusalKind::Validation,
         &errors,

@@ -35,14 +35,14 @@ pub(crate) struct GrpcService {
 
 /// One rpc: the call behind it, and which direction is in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RpcCall {
+struct GrpcMethod {
     call: ApiCall,
     sliced_request: bool,
     sliced_response: bool,
 }
 
 /// The rpc of a path.
-fn find_rpc(path: &str) -> Option<RpcCall> {
+fn find_rpc(path: &str) -> Option<GrpcMethod> {
     // The path of a gRPC call is the full name of its service and then its own.
     let name = path.strip_prefix("/otg.Openapi/")?;
     let sliced = name.strip_prefix("stream");
@@ -56,7 +56,7 @@ fn find_rpc(path: &str) -> Option<RpcCall> {
     if is_sliced && !request && !response {
         return None;
     }
-    Some(RpcCall { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
+    Some(GrpcMethod { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
 }
 
 impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
@@ -84,7 +84,7 @@ impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
 /// Serves every rpc as a stream of messages in both directions: on the wire, a unary call looks the same.
 struct RpcHandler {
     service: GrpcService,
-    rpc: RpcCall,
+    rpc: GrpcMethod,
 }
 
 type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
@@ -123,7 +123,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
 /// Reads the one message, or joins all slices.
 async fn collect_request(
     mut messages: Streaming<Bytes>,
-    rpc: RpcCall,
+    rpc: GrpcMethod,
     most: usize,
 ) -> Result<Vec<u8>, Status> {
     let mut whole = Vec::new();
@@ -168,7 +168,7 @@ fn bug_refusal(error: String) -> TesterRefusal {
 
 /// A request with a message of protobuf.
 struct MessageRequest {
-    rpc: RpcCall,
+    rpc: GrpcMethod,
     bytes: Vec<u8>,
 }
 
@@ -210,7 +210,7 @@ enum GrpcAnswer {
     File(CaptureFile),
 }
 
-fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
+fn write_reply(rpc: GrpcMethod, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
     let of = rpc.call.response_message();
     let document = match reply {
         ApiReply::File(file) if rpc.sliced_response => return Ok(GrpcAnswer::File(file)),

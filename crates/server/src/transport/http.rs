@@ -118,7 +118,7 @@ enum HttpAnswer {
 #[expect(clippy::unnecessary_wraps, reason = "the form that the dispatcher asks for")]
 fn write_reply(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
     Ok(match reply {
-        ApiReply::Document(document) => HttpAnswer::Json(shape::print_json(&document)),
+        ApiReply::Document(document) => HttpAnswer::Json(shape::format_json(&document)),
         ApiReply::Flows(rows) => HttpAnswer::Json(rows.to_json()),
         ApiReply::File(file) => HttpAnswer::File(file),
     })
@@ -133,14 +133,14 @@ pub(crate) fn refusal_response(refusal: &TesterRefusal) -> Response {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json_response(
         status,
-        shape::print_json(&refusal::build_refusal_json(code, refusal.kind, &refusal.errors)),
+        shape::format_json(&refusal::build_refusal_json(code, refusal.kind, &refusal.errors)),
     )
 }
 
 /// Errors of the transport, in the same form.
 pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
     let body = refusal::build_refusal_json(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
-    json_response(status, shape::print_json(&body))
+    json_response(status, shape::format_json(&body))
 }
 
 /// The answer to a request with a body that ended early.

@@ -43,17 +43,17 @@ impl InMemoryServer {
     /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.
     pub fn answer_http(&self, bytes: &[u8]) -> Vec<u8> {
         let shared = self.transports.shared_transport(CallProtocol::Http);
-        self.answer_bytes(bytes, shared, self.transports.http_routes())
+        self.answer_request_bytes(bytes, shared, self.transports.http_routes())
     }
 
     /// The same over HTTP/2 with gRPC.
     pub fn answer_grpc(&self, bytes: &[u8]) -> Vec<u8> {
         let shared = self.transports.shared_transport(CallProtocol::Grpc);
         let service = self.transports.grpc_service();
-        service.map(|service| self.answer_bytes(bytes, shared, service)).unwrap_or_default()
+        service.map(|service| self.answer_request_bytes(bytes, shared, service)).unwrap_or_default()
     }
 
-    fn answer_bytes<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>
+    fn answer_request_bytes<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,

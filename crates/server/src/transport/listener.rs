@@ -189,7 +189,7 @@ impl ServedConnection {
         let record = Arc::clone(&self.slot.record);
         let counters = Arc::clone(&front.shared.counters);
         let watch = ConnectionWatch::new(front.shared.deadlines, front.shared.policy.protocol);
-        let interval = ConnectionWatch::check_interval(&front.shared.deadlines);
+        let interval = ConnectionWatch::connection_check_interval(&front.shared.deadlines);
         let says_farewell = front.shared.policy.protocol == CallProtocol::Grpc;
         let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&record)));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, front));

@@ -57,10 +57,10 @@ impl RequestPolicy {
         // DNS rebinding: an attacker can make the host name of his page point here, and then the page may
         // read our answers. But a page does not have the token.
         if !matches!(credential, Some(ClientCredential::Token | ClientCredential::ViewToken)) {
-            self.check_host(head)?;
+            self.check_host_header(head)?;
         }
         // The origin is checked with the token as well: foreign pages are always refused (decision 0018, 5).
-        self.check_origin(head)?;
+        self.check_origin_header(head)?;
         let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,
             status: StatusCode::UNAUTHORIZED,
@@ -78,17 +78,17 @@ impl RequestPolicy {
     }
 
     fn permits_viewers(&self, head: &Parts) -> bool {
-        self.protocol == CallProtocol::Http && page::is_viewing(head)
+        self.protocol == CallProtocol::Http && page::is_viewing_request(head)
     }
 
     /// The files of the page need no token: a browser cannot send one with an address that a user types. The page must not appear under
     /// the name of another host, where it would ask for the token in that host's name. A link on another page may lead here.
     fn check_page_file(&self, head: &Parts) -> Result<(), RequestRejection> {
-        self.check_host(head)?;
-        if is_navigation(&head.headers) { Ok(()) } else { self.check_origin(head) }
+        self.check_host_header(head)?;
+        if is_page_navigation(&head.headers) { Ok(()) } else { self.check_origin_header(head) }
     }
 
-    fn check_host(&self, head: &Parts) -> Result<(), RequestRejection> {
+    fn check_host_header(&self, head: &Parts) -> Result<(), RequestRejection> {
         match named_hosts(head) {
             // HTTP/1.1 requires a Host header (RFC 9112, 3.2), so a request
             // that names no host is refused, too.
@@ -114,7 +114,7 @@ impl RequestPolicy {
     }
 
     /// Refuses pages of other origins. Browsers send these headers and programs do not.
-    fn check_origin(&self, head: &Parts) -> Result<(), RequestRejection> {
+    fn check_origin_header(&self, head: &Parts) -> Result<(), RequestRejection> {
         let headers = &head.headers;
         let site_is_ours = headers
             .get_all(SEC_FETCH_SITE)
@@ -153,7 +153,7 @@ impl RequestPolicy {
                 // No call with another method reads a body; pages cannot send
                 // DELETE without a preflight request.
                 let has_body = matches!(head.method, Method::POST | Method::PATCH | Method::PUT);
-                !has_body || sent.as_deref().is_some_and(is_json)
+                !has_body || sent.as_deref().is_some_and(is_json_media_type)
             }
         };
         if is_accepted {
@@ -192,7 +192,7 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
 
 /// Returns whether the user follows a link. The browser shows the answer under this server's address; the page with the link
 /// cannot read it in any way.
-fn is_navigation(headers: &HeaderMap) -> bool {
+fn is_page_navigation(headers: &HeaderMap) -> bool {
     let wanted = [(&SEC_FETCH_MODE, "navigate"), (&SEC_FETCH_DEST, "document")];
     wanted.iter().all(|(name, value)| single_header_value(headers, name).is_some_and(|found| found == *value))
         && !headers.contains_key(ORIGIN)
@@ -200,7 +200,7 @@ fn is_navigation(headers: &HeaderMap) -> bool {
 
 /// Accepts JSON, and `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either of them
 /// without a preflight request.
-fn is_json(media: &str) -> bool {
+fn is_json_media_type(media: &str) -> bool {
     media == "application/json"
         || media == "application/octet-stream"
         || (media.starts_with("application/") && media.ends_with("+json"))

@@ -73,7 +73,7 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
 fn as_json(kind: RefusalKind, errors: &[String]) -> String {
     // gRPC codes are 0 to 16.
     let code = u16::try_from(kind.grpc_code() as i32).unwrap_or_default();
-    shape::print_json(&build_refusal_json(code, kind, errors))
+    shape::format_json(&build_refusal_json(code, kind, errors))
 }
 
 /// Upper bound of a text's length as `grpc-message`: percent-encoding makes three of a byte, and JSON escapes come first.

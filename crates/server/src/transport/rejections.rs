@@ -121,7 +121,7 @@ impl RejectionCounters {
 pub struct RejectionCounts([u64; RejectionCause::ALL.len()]);
 
 impl RejectionCounts {
-    pub const fn count_of(&self, cause: RejectionCause) -> u64 {
+    pub const fn count_of_cause(&self, cause: RejectionCause) -> u64 {
         self.0[cause as usize]
     }
 
@@ -136,7 +136,7 @@ impl fmt::Display for RejectionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for cause in RejectionCause::ALL {
-            let count = self.count_of(cause);
+            let count = self.count_of_cause(cause);
             if count > 0 {
                 write!(f, "{separator}{count} {}", cause.text())?;
                 separator = ", ";

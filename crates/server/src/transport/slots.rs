@@ -58,7 +58,7 @@ impl ConnectionRecord {
     }
 
     /// Returns whether neither this connection nor a request of its client had the token.
-    fn is_unknown_to(&self, token_holders: &VecDeque<PeerKey>) -> bool {
+    fn is_unknown_to_holders(&self, token_holders: &VecDeque<PeerKey>) -> bool {
         !self.is_trusted() && !token_holders.contains(&self.peer.key)
     }
 
@@ -175,8 +175,8 @@ impl ConnectionSlots {
         // only its own connections; otherwise it displaces only strangers that never had the token.
         if peer.is_trusted {
             if table.len() < self.most
-                || close_idle(table, |record| !record.is_trusted())
-                || close_idle(table, |_| true)
+                || close_idle_connection(table, |record| !record.is_trusted())
+                || close_idle_connection(table, |_| true)
             {
                 return Ok(());
             }
@@ -185,15 +185,15 @@ impl ConnectionSlots {
         let own = table.values().filter(|record| record.is_stranger_with(peer.key)).count();
         if own >= self.max_connections_per_stranger() {
             // A client beyond its quarter may only replace one of its own connections.
-            let made = close_idle(table, |record| record.is_stranger_with(peer.key));
+            let made = close_idle_connection(table, |record| record.is_stranger_with(peer.key));
             return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
         // Lock order: first the table, then the token holders. No other code holds both locks.
         let holders = self.lock_token_holders();
-        let unknown = table.values().filter(|record| record.is_unknown_to(&holders)).count();
+        let unknown = table.values().filter(|record| record.is_unknown_to_holders(&holders)).count();
         let has_no_part = !holders.contains(&peer.key) && unknown >= self.max_stranger_connections();
         let is_full = has_no_part || table.len() >= self.most;
-        if !is_full || close_idle(table, |record| record.is_unknown_to(&holders)) {
+        if !is_full || close_idle_connection(table, |record| record.is_unknown_to_holders(&holders)) {
             return Ok(());
         }
         Err(SlotAdmission::Refused(RejectionCause::AllTaken))
@@ -255,7 +255,7 @@ fn new_record(id: u64, peer: ClientPeer) -> ConnectionRecord {
 }
 
 /// Closes the connection that has been idle the longest among those that `is_meant` selects. `false` if none of them is idle.
-fn close_idle(
+fn close_idle_connection(
     table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
     is_meant: impl Fn(&ConnectionRecord) -> bool,
 ) -> bool {

@@ -22,7 +22,7 @@ impl ServerIdentity {
     pub(crate) fn new(options: &ServerOptions) -> Result<Self, Error> {
         match &options.identity {
             Some(files) => Self::read_files(files),
-            None => Self::make_self_signed(&[options.http, options.grpc]),
+            None => Self::create_self_signed(&[options.http, options.grpc]),
         }
     }
 
@@ -33,7 +33,7 @@ impl ServerIdentity {
         Ok(Self { chain, key })
     }
 
-    fn make_self_signed(addresses: &[Option<SocketAddr>]) -> Result<Self, Error> {
+    fn create_self_signed(addresses: &[Option<SocketAddr>]) -> Result<Self, Error> {
         // The names under which clients of this machine reach the server.
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let served = addresses.iter().flatten().map(SocketAddr::ip);

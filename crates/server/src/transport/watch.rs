@@ -70,7 +70,7 @@ impl ConnectionWatch {
     }
 
     /// The interval between two checks: an eighth of the shortest deadline, so that none is missed by more than that.
-    pub(crate) fn check_interval(deadlines: &ClientDeadlines) -> Duration {
+    pub(crate) fn connection_check_interval(deadlines: &ClientDeadlines) -> Duration {
         let shortest =
             deadlines.first.min(deadlines.idle).min(deadlines.idle_stranger).min(deadlines.response);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))

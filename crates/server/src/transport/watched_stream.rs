@@ -19,7 +19,7 @@ impl<S> WatchedStream<S> {
         Self { inner, record }
     }
 
-    fn record_write<T: Into<CountedWrite> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
+    fn record_write<T: Into<WrittenByteCount> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
         if let Poll::Ready(Ok(written)) = polled {
             self.record.bytes_written.fetch_add((*written).into().0, Ordering::Relaxed);
         }
@@ -29,15 +29,15 @@ impl<S> WatchedStream<S> {
 }
 
 /// Bytes that a call has written. A flush writes none that were not counted before.
-struct CountedWrite(u64);
+struct WrittenByteCount(u64);
 
-impl From<usize> for CountedWrite {
+impl From<usize> for WrittenByteCount {
     fn from(bytes: usize) -> Self {
         Self(bytes as u64)
     }
 }
 
-impl From<()> for CountedWrite {
+impl From<()> for WrittenByteCount {
     fn from((): ()) -> Self {
         Self(0)
     }

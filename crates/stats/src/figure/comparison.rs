@@ -127,10 +127,11 @@ pub fn compare_figures(
     after: &[ReportFigure],
     limits: &FigureLimits,
 ) -> FigureComparison {
-    let later = |figure: &ReportFigure| after.iter().find(|other| other.is_same_as(figure));
+    let later = |figure: &ReportFigure| after.iter().find(|other| other.is_same_figure_as(figure));
     let in_both = before.iter().map(|figure| compare_figure(Some(figure), later(figure), limits));
     // Figures that only the later result has are listed, too, so that none disappears.
-    let only_later = after.iter().filter(|figure| !before.iter().any(|other| other.is_same_as(figure)));
+    let only_later =
+        after.iter().filter(|figure| !before.iter().any(|other| other.is_same_figure_as(figure)));
     let only_later = only_later.map(|figure| compare_figure(None, Some(figure), limits));
     let figures: Vec<ComparedFigure> = in_both.chain(only_later).flatten().collect();
     let mut missing: Vec<String> = Vec::new();
@@ -162,8 +163,8 @@ fn compare_figure(
     // Values with different units cannot be subtracted.
     let difference = from.zip(to).filter(|_| is_one_unit).map(|(from, to)| to - from);
     let uncertainty = sum_uncertainties(before, after);
-    let allowed = limits.allowed_for(figure);
-    let worse = difference.map(|difference| worse_by(figure.better, difference));
+    let allowed = limits.allowed_change_for(figure);
+    let worse = difference.map(|difference| worsening_of(figure.better, difference));
     // The common limit does not apply to a figure that the earlier result does not have: a newer version may
     // have added it.
     let is_judged = before.is_some() || limits.demanded_figures().any(|name| name == figure.name);
@@ -197,7 +198,7 @@ fn sum_uncertainties(before: Option<&ReportFigure>, after: Option<&ReportFigure>
 }
 
 /// Returns by how much a difference makes a figure worse; below zero if it makes it better.
-fn worse_by(better: BetterDirection, difference: f64) -> f64 {
+fn worsening_of(better: BetterDirection, difference: f64) -> f64 {
     match better {
         BetterDirection::Higher => -difference,
         BetterDirection::Lower => difference,
@@ -239,7 +240,7 @@ fn classify_change(
     }
     match better {
         BetterDirection::Neither => FigureChange::Different,
-        better if worse_by(better, difference) > 0.0 => FigureChange::Worse,
+        better if worsening_of(better, difference) > 0.0 => FigureChange::Worse,
         _ => FigureChange::Better,
     }
 }

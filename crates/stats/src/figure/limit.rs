@@ -46,7 +46,7 @@ impl FromStr for FigureLimit {
             Some((name, allowed)) => (Some(name.trim().to_owned()), allowed.trim()),
             None => (None, text.trim()),
         };
-        let allowed = read_allowed(allowed).ok_or_else(bad)?;
+        let allowed = parse_allowed_change(allowed).ok_or_else(bad)?;
         // Figures have different units, so one amount cannot apply to all of them.
         if figure.is_none() && !matches!(allowed, AllowedChange::Share(_)) {
             return Err(bad());
@@ -55,22 +55,22 @@ impl FromStr for FigureLimit {
     }
 }
 
-fn read_allowed(text: &str) -> Option<AllowedChange> {
+fn parse_allowed_change(text: &str) -> Option<AllowedChange> {
     if text == "any" {
         return Some(AllowedChange::Any);
     }
     if let Some(percent) = text.strip_suffix('%') {
-        return Some(AllowedChange::Share(read_amount(percent)? / 100.0));
+        return Some(AllowedChange::Share(parse_limit_amount(percent)? / 100.0));
     }
     if text.parse::<f64>().is_ok() {
-        return read_amount(text).map(AllowedChange::Amount);
+        return parse_limit_amount(text).map(AllowedChange::Amount);
     }
     // Numbers were tried before, so only texts with a unit of time are left.
     text.parse().ok().map(AllowedChange::Time)
 }
 
 /// Reads a number that is not negative: a negative limit would ask for an improvement.
-fn read_amount(text: &str) -> Option<f64> {
+fn parse_limit_amount(text: &str) -> Option<f64> {
     let number: f64 = text.trim().parse().ok()?;
     (number.is_finite() && number >= 0.0).then_some(number)
 }
@@ -98,7 +98,7 @@ impl FigureLimits {
     }
 
     /// Returns the allowed change of a figure; `None` if it is not judged.
-    pub(super) fn allowed_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
+    pub(super) fn allowed_change_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
         // The search starts from the end, because the last of several limits counts.
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         own.or_else(|| {
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn figure_specific_limit_overrides_common_one() {
         let limits = FigureLimits::new(["5%", "loss=1", "jitter=any", "loss=2"].map(limit).to_vec());
-        let of = |name: &str, better| limits.allowed_for(&ReportFigure::new(name, "", None, "", better));
+        let of =
+            |name: &str, better| limits.allowed_change_for(&ReportFigure::new(name, "", None, "", better));
         assert_eq!(of("loss", BetterDirection::Lower), Some(AllowedChange::Amount(2.0)));
         assert_eq!(of("throughput", BetterDirection::Higher), Some(AllowedChange::Share(0.05)));
         assert_eq!(of("jitter", BetterDirection::Lower), None);

@@ -32,7 +32,7 @@ pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
     let mut figures: Vec<&ReportFigure> = Vec::new();
     // The newest result first, because its order of figures is kept.
     for figure in results.iter().rev().flatten() {
-        if !figures.iter().any(|known| known.is_same_as(figure)) {
+        if !figures.iter().any(|known| known.is_same_figure_as(figure)) {
             figures.push(figure);
         }
     }
@@ -44,7 +44,7 @@ fn figure_trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureT
         // Values in another unit belong to no one line.
         result
             .iter()
-            .find(|other| other.is_same_as(figure) && other.unit == figure.unit)
+            .find(|other| other.is_same_figure_as(figure) && other.unit == figure.unit)
             .and_then(|found| found.value)
     };
     let values: Vec<Option<f64>> = results.iter().map(value).collect();

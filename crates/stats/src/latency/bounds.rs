@@ -22,17 +22,19 @@ pub struct StampErrors<'a> {
 
 impl StampErrors<'_> {
     /// Returns the figure with the doubts of the clocks, starting from `least`, its lower bound by the departure stamps.
-    fn widen(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
+    fn widen_by_stamp_errors(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
         // Without a bound of the stamps, a delay may be anything from 0 on.
         let Some(arriving) = self.arriving.filter(|_| self.leaving.is_some()) else {
-            let nothing = Bounded::exactly(value).lower_to(Nanos::ZERO, BoundReason::SendStamps);
-            return nothing.raise_to(value + self.clocks, BoundReason::Clocks);
+            let nothing = Bounded::exactly(value).lower_lower_bound(Nanos::ZERO, BoundReason::SendStamps);
+            return nothing.raise_upper_bound(value + self.clocks, BoundReason::Clocks);
         };
         let without = [(arriving, BoundReason::ArrivalStamps), (self.clocks, BoundReason::Clocks)];
-        let stamped = Bounded::exactly(value).lower_to(least, BoundReason::SendStamps);
+        let stamped = Bounded::exactly(value).lower_lower_bound(least, BoundReason::SendStamps);
         without.into_iter().fold(stamped, |figure, (error, why)| {
             // The errors add up, because all of them may be at their largest for the same frame.
-            figure.lower_to(figure.least.saturating_sub(error), why).raise_to(figure.most + error, why)
+            figure
+                .lower_lower_bound(figure.least.saturating_sub(error), why)
+                .raise_upper_bound(figure.most + error, why)
         })
     }
 }
@@ -77,21 +79,24 @@ impl<'a> BoundedLatency<'a> {
         // The rank is rounded up, as the histogram does: a percentile is the value at rank ceil(p * n).
         let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         // `min`: a lower bound above the value would only show how coarse the buckets are.
-        Some(self.errors.widen(value, self.lower_bound_at_rank(rank.max(1)).min(value)))
+        Some(self.errors.widen_by_stamp_errors(value, self.lower_bound_at_rank(rank.max(1)).min(value)))
     }
 
     pub fn max(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.max()?;
         let of_all =
             self.errors.leaving.and_then(Latency::max).map_or(Nanos::ZERO, |most| value.saturating_sub(most));
-        Some(self.errors.widen(value, self.lower_bound_at_rank(self.times.count()).max(of_all).min(value)))
+        Some(self.errors.widen_by_stamp_errors(
+            value,
+            self.lower_bound_at_rank(self.times.count()).max(of_all).min(value),
+        ))
     }
 
     pub fn min(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.min()?;
         // The shortest delay may be of the frame with the largest bound.
         let most = self.errors.leaving.and_then(Latency::max).unwrap_or(value);
-        Some(self.errors.widen(value, value.saturating_sub(most)))
+        Some(self.errors.widen_by_stamp_errors(value, value.saturating_sub(most)))
     }
 
     pub fn mean(&self) -> Option<Bounded<Nanos>> {
@@ -100,7 +105,7 @@ impl<'a> BoundedLatency<'a> {
         // The bounds of frames that did not arrive count too: which they are is not known.
         let most = sum.div_ceil(u128::from(self.times.count().max(1)));
         let most = Nanos::new(u64::try_from(most).unwrap_or(u64::MAX));
-        Some(self.errors.widen(value, value.saturating_sub(most)))
+        Some(self.errors.widen_by_stamp_errors(value, value.saturating_sub(most)))
     }
 
     /// Returns the lower bound of the sample at `rank`, counted from 1, without the time that frames left after their stamps.

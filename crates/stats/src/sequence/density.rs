@@ -45,14 +45,14 @@ impl LossDensity {
         }
         // Only after THRESHOLD more arrivals is it known which lower numbers arrive; later ones count as lost anyway.
         if self.taken - self.judged == DENSITY_THRESHOLD {
-            self.judge_oldest(window_start, &has_arrived);
+            self.judge_oldest_loss(window_start, &has_arrived);
         }
         self.end = self.end.max(number + 1);
         self.waiting[self.taken % DENSITY_THRESHOLD] = number;
         self.taken += 1;
     }
 
-    fn judge_oldest(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+    fn judge_oldest_loss(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
         let oldest = self.waiting[self.judged % DENSITY_THRESHOLD];
         self.judged += 1;
         self.skip_lost(window_start, has_arrived);
@@ -80,7 +80,7 @@ impl LossDensity {
 
     pub(super) fn finish_stream(&mut self, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
         while self.judged < self.taken {
-            self.judge_oldest(window_start, &has_arrived);
+            self.judge_oldest_loss(window_start, &has_arrived);
         }
     }
 

@@ -104,7 +104,7 @@ impl LatestDelays {
         }
     }
 
-    pub(super) fn close_all(&mut self, closed: &mut Vec<DelayPercentiles>) {
+    pub(super) fn close_all_seconds(&mut self, closed: &mut Vec<DelayPercentiles>) {
         self.close_older_second(closed);
         self.delays.swap(0, 1);
         self.second += 1;

@@ -55,7 +55,7 @@ impl RunCatalogue {
     pub fn complete_report(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
         let directory = self.run_directory(&report.run);
         // Files first, as at the first commit: after a crash in between, the row is older than the report, never newer.
-        files::write_run(
+        files::write_run_files(
             &directory,
             report,
             &self.read_plan(&report.run)?,
@@ -72,7 +72,7 @@ impl RunCatalogue {
         ];
         self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))?;
         if let Some(open) = open {
-            return disk::write_whole(&directory, OPEN_RUN_FILE, open)
+            return disk::write_whole_file(&directory, OPEN_RUN_FILE, open)
                 .map_err(Error::file("write", directory.join(OPEN_RUN_FILE)));
         }
         // The report has all results now. A file that cannot be removed only takes space: the report stays right.
@@ -89,7 +89,7 @@ impl RunCatalogue {
         }
         // A run without a page must not get one by this.
         let choice = PageChoice::from_existing_files(&summary.directory);
-        files::write_run(&summary.directory, &report, &self.read_plan(run)?, choice)
+        files::write_run_files(&summary.directory, &report, &self.read_plan(run)?, choice)
     }
 
     /// The plan of a run that has a report.

@@ -36,7 +36,7 @@ impl Default for RunQuota {
 
 /// Stored data of a node's part in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RunShare {
+pub struct StoredRunShare {
     /// Segments that are stored.
     pub segments: u64,
     /// Bytes that they take on the disk.
@@ -58,8 +58,8 @@ pub(super) enum SegmentAdmission {
 impl RunQuota {
     /// Decides whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. A node may
     /// have three quarters of the sum of its own bytes and the free bytes; the remaining quarter is for the other nodes.
-    pub(super) fn admit_segment(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
-        let after = share.bytes.saturating_add(on_disk(bytes));
+    pub(super) fn admit_segment(self, share: StoredRunShare, bytes: usize, free: u64) -> SegmentAdmission {
+        let after = share.bytes.saturating_add(disk_bytes_of_segment(bytes));
         // The fixed limits come first, because free space does not affect them.
         if share.segments >= self.segments || after > self.bytes {
             return SegmentAdmission::BeyondShare;
@@ -70,7 +70,7 @@ impl RunQuota {
             return SegmentAdmission::Admitted;
         }
         let usable = free.saturating_sub(RUN_RESERVED_DISK_BYTES);
-        if on_disk(bytes) > usable {
+        if disk_bytes_of_segment(bytes) > usable {
             return SegmentAdmission::NoRoom;
         }
         // The share counts what the node has stored already: otherwise a node could take three quarters again and again.
@@ -79,13 +79,13 @@ impl RunQuota {
     }
 }
 
-pub(super) fn on_disk(bytes: usize) -> u64 {
+pub(super) fn disk_bytes_of_segment(bytes: usize) -> u64 {
     (bytes as u64).max(MIN_SEGMENT_BYTES)
 }
 
 /// Progress of a node's part of a run and attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct PartRow {
+struct PartProgressRow {
     /// The first number that is not stored.
     below: u64,
     /// The highest number that is stored.
@@ -123,17 +123,17 @@ impl RunCatalogue {
     }
 
     /// Every attempt and node of a run that has stored segments.
-    pub(crate) fn list_parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
+    pub(crate) fn list_stored_parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
         let sql = "SELECT attempt, node FROM run_parts WHERE run = ?1 ORDER BY attempt, node";
         self.query_rows(sql, params![run.0], |row| Ok((row.get(0)?, NodeName(row.get(1)?))))
     }
 
     /// Stored data of a node's part in a run, in all attempts.
-    pub fn run_share(&self, run: &RunId, node: &NodeName) -> Result<RunShare, Error> {
+    pub fn run_share(&self, run: &RunId, node: &NodeName) -> Result<StoredRunShare, Error> {
         let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
         // Both columns are the key, so there is at most one row.
         let mut shares = self.query_rows(sql, params![run.0, node.0], |row| {
-            Ok(RunShare {
+            Ok(StoredRunShare {
                 segments: read_count(row, 0)?,
                 bytes: read_count(row, 1)?,
                 refused: read_count(row, 2)?,
@@ -143,7 +143,7 @@ impl RunCatalogue {
     }
 
     /// The part that `id` belongs to.
-    fn part_row(&self, id: &SegmentId) -> rusqlite::Result<PartRow> {
+    fn part_row(&self, id: &SegmentId) -> rusqlite::Result<PartProgressRow> {
         Ok(stored_part(&self.connection, id)?.unwrap_or_default())
     }
 }
@@ -171,15 +171,19 @@ fn find_similar_sender(
     Ok(false)
 }
 
-fn stored_part(connection: &Connection, id: &SegmentId) -> rusqlite::Result<Option<PartRow>> {
+fn stored_part(connection: &Connection, id: &SegmentId) -> rusqlite::Result<Option<PartProgressRow>> {
     let sql = "SELECT below, highest, end FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
     let mut statement = connection.prepare_cached(sql)?;
-    statement.query_row(params![id.run.0, id.attempt, id.node.0], read_part).optional()
+    statement.query_row(params![id.run.0, id.attempt, id.node.0], read_part_row).optional()
 }
 
-fn read_part(row: &Row<'_>) -> rusqlite::Result<PartRow> {
+fn read_part_row(row: &Row<'_>) -> rusqlite::Result<PartProgressRow> {
     let end: Option<i64> = row.get(2)?;
-    Ok(PartRow { below: read_count(row, 0)?, highest: read_count(row, 1)?, end: end.map(i64::unsigned_abs) })
+    Ok(PartProgressRow {
+        below: read_count(row, 0)?,
+        highest: read_count(row, 1)?,
+        end: end.map(i64::unsigned_abs),
+    })
 }
 
 /// Counts a segment whose row was just inserted.
@@ -197,7 +201,7 @@ pub(super) fn count_segment(
         part.end = part.end.max(Some(id.number));
     }
     // Segments may come in any order. Each number is passed once in the life of the part, so this is cheap on average.
-    while is_stored(connection, id, part.below)? {
+    while is_segment_stored(connection, id, part.below)? {
         part.below += 1;
     }
     let sql = "INSERT OR REPLACE INTO run_parts (run, attempt, node, below, highest, end)
@@ -213,11 +217,15 @@ pub(super) fn count_segment(
     ])?;
     let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 1, ?3, 0)
          ON CONFLICT (run, node) DO UPDATE SET segments = segments + 1, bytes = bytes + excluded.bytes";
-    connection.prepare_cached(sql)?.execute(params![id.run.0, id.node.0, clamp_to_i64(on_disk(bytes))])?;
+    connection.prepare_cached(sql)?.execute(params![
+        id.run.0,
+        id.node.0,
+        clamp_to_i64(disk_bytes_of_segment(bytes))
+    ])?;
     Ok(())
 }
 
-fn is_stored(connection: &Connection, id: &SegmentId, number: u64) -> rusqlite::Result<bool> {
+fn is_segment_stored(connection: &Connection, id: &SegmentId, number: u64) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
     connection.prepare_cached(sql)?.exists(params![id.run.0, id.attempt, id.node.0, clamp_to_i64(number)])
 }
@@ -228,8 +236,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn share(bytes: u64, segments: u64) -> RunShare {
-        RunShare { segments, bytes, refused: 0 }
+    fn share(bytes: u64, segments: u64) -> StoredRunShare {
+        StoredRunShare { segments, bytes, refused: 0 }
     }
 
     #[test]

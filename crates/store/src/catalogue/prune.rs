@@ -8,8 +8,8 @@
 
 use super::{RUN_KIND, RUNS_DIRECTORY, RunCatalogue, StoredSummary};
 use crate::catalogue::OPEN_RUN_FILE;
-use crate::draft::check_id;
-use crate::kept::{OWNER_FILE_NAME, bytes_below, find_living_owner};
+use crate::draft::check_run_id;
+use crate::kept::{OWNER_FILE_NAME, find_living_owner, total_bytes_below};
 use crate::methods::METHODS_DIRECTORY;
 use crate::{Error, disk, migrations};
 use packetrig_units::clamp_to_i64;
@@ -62,7 +62,7 @@ impl RunCatalogue {
     pub fn plan_prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         let pins = self.pinned_ids()?;
         let mut outcome = PruneOutcome::default();
-        for stored in self.find_matching(criteria)? {
+        for stored in self.select_results_to_prune(criteria)? {
             let id = stored.id().to_owned();
             if pins.contains(&id) {
                 outcome.pinned.push(id);
@@ -97,10 +97,10 @@ impl RunCatalogue {
         Ok(outcome)
     }
 
-    fn find_matching(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
-        // `list_all_stored` lists the newest first, so counting per kind and name finds the newest ones.
+    fn select_results_to_prune(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
+        // `list_all_stored_results` lists the newest first, so counting per kind and name finds the newest ones.
         let mut kept: HashMap<(String, String), usize> = HashMap::new();
-        let mut found = self.list_all_stored()?;
+        let mut found = self.list_all_stored_results()?;
         found.retain(|stored| {
             let place = kept.entry((stored.kind().to_owned(), stored.name().to_owned())).or_default();
             *place += 1;
@@ -121,7 +121,7 @@ impl RunCatalogue {
 
     fn to_pruned_result(&self, stored: &StoredSummary) -> Result<PrunedResult, Error> {
         let directory = self.directory_of(stored);
-        let bytes = bytes_below(&directory).map_err(Error::file("read", &directory))?;
+        let bytes = total_bytes_below(&directory).map_err(Error::file("read", &directory))?;
         Ok(PrunedResult {
             id: stored.id().to_owned(),
             kind: stored.kind().to_owned(),
@@ -143,7 +143,7 @@ impl RunCatalogue {
     /// process has removed it.
     fn remove_row(&self, pruned: &PrunedResult) -> Result<bool, Error> {
         // The id becomes part of a path in the note.
-        check_id(&pruned.id)?;
+        check_run_id(&pruned.id)?;
         self.replace_row(pruned).map_err(|source| self.catalogue_error(source))
     }
 
@@ -184,7 +184,7 @@ impl RunCatalogue {
         for noted in self.pending_removals()? {
             let (place, id) = noted.split_once('/').unwrap_or_default();
             // The note is a path from a database file: a damaged one must not remove anything outside the store.
-            if [RUNS_DIRECTORY, METHODS_DIRECTORY].contains(&place) && check_id(id).is_ok() {
+            if [RUNS_DIRECTORY, METHODS_DIRECTORY].contains(&place) && check_run_id(id).is_ok() {
                 let parent = self.place.join(place);
                 match fs::remove_dir_all(parent.join(id)) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -2,8 +2,8 @@
 //!
 //! The catalogue is read once for each node of a batch, and the changes are written in the same transaction as the segments.
 
-use super::parts::{SegmentAdmission, on_disk};
-use super::{MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
+use super::parts::{SegmentAdmission, disk_bytes_of_segment};
+use super::{MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue, RunQuota, StoredRunShare};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_report::{NodeName, RunId};
@@ -20,7 +20,7 @@ pub(crate) struct BatchQuotas {
     /// Free bytes of the disk, less the bytes of the batch.
     free: Option<u64>,
     /// Stored data of each node in its run under way, including the batch.
-    shares: BTreeMap<(RunId, NodeName), RunShare>,
+    shares: BTreeMap<(RunId, NodeName), StoredRunShare>,
     /// Number of refused segments of the run under way.
     refused: BTreeMap<(RunId, NodeName), i64>,
     /// Bytes of late results of each node, including the batch.
@@ -49,12 +49,12 @@ impl BatchQuotas {
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free_bytes(place).unwrap_or(u64::MAX))
     }
 
-    fn deduct_bytes(&mut self, bytes: u64) {
+    fn deduct_free_bytes(&mut self, bytes: u64) {
         self.free = self.free.map(|free| free.saturating_sub(bytes));
     }
 
     /// Counts a segment of a run under way, or refuses it if its node has used its share.
-    pub(crate) fn admit_to_run(
+    pub(crate) fn admit_segment_to_run(
         &mut self,
         catalogue: &RunCatalogue,
         id: &SegmentId,
@@ -72,8 +72,8 @@ impl BatchQuotas {
         match admission {
             SegmentAdmission::Admitted => {
                 share.segments += 1;
-                share.bytes = share.bytes.saturating_add(on_disk(bytes));
-                self.deduct_bytes(on_disk(bytes));
+                share.bytes = share.bytes.saturating_add(disk_bytes_of_segment(bytes));
+                self.deduct_free_bytes(disk_bytes_of_segment(bytes));
             }
             SegmentAdmission::BeyondShare => {
                 share.refused = share.refused.saturating_add(1);
@@ -101,7 +101,7 @@ impl BatchQuotas {
         bytes: usize,
     ) -> Result<(), Error> {
         let free = self.free_bytes(catalogue);
-        let bytes = on_disk(bytes);
+        let bytes = disk_bytes_of_segment(bytes);
         let mut kept = match self.late_bytes.take() {
             Some(kept) => kept,
             None => catalogue.late_results()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
@@ -123,7 +123,7 @@ impl BatchQuotas {
             addition.segments += 1;
             addition.bytes = addition.bytes.saturating_add(bytes);
             kept.insert(id.node.clone(), of_node.saturating_add(bytes));
-            self.deduct_bytes(bytes);
+            self.deduct_free_bytes(bytes);
         }
         self.late_bytes = Some(kept);
         match beyond {

@@ -4,7 +4,7 @@ use super::parts::count_segment;
 use super::quotas::BatchQuotas;
 use super::{RunCatalogue, read_count};
 use crate::Error;
-use crate::batch::SegmentToList;
+use crate::batch::SegmentToCatalogue;
 use crate::packs::SegmentPlace;
 use crate::segments::StoreOutcome;
 use crate::spool::SegmentKind;
@@ -46,7 +46,7 @@ impl RunCatalogue {
         let sql = "SELECT number, pack, position, bytes FROM segments
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 ORDER BY number";
         self.query_rows(sql, params![run.0, attempt, node.0], |row| {
-            Ok(SegmentRow { number: read_count(row, 0)?, place: read_place(row)? })
+            Ok(SegmentRow { number: read_count(row, 0)?, place: read_segment_place(row)? })
         })
     }
 
@@ -56,16 +56,17 @@ impl RunCatalogue {
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
         let key = params![id.run.0, id.attempt, id.node.0, clamp_to_i64(id.number)];
         // These columns are the primary key, so there is at most one row.
-        let mut found = self
-            .query_rows(sql, key, |row| Ok(ListedSegment { sha256: row.get(0)?, place: read_place(row)? }))?;
+        let mut found = self.query_rows(sql, key, |row| {
+            Ok(ListedSegment { sha256: row.get(0)?, place: read_segment_place(row)? })
+        })?;
         Ok(found.pop())
     }
 
     /// Commits segments that are on the disk, together with the quotas of their batch. Returns for each whether it was stored
     /// before; `None` if another process has stored it with other bytes since.
-    pub(crate) fn list_segments(
+    pub(crate) fn commit_listed_segments(
         &self,
-        segments: &[SegmentToList<'_>],
+        segments: &[SegmentToCatalogue<'_>],
         quotas: &BatchQuotas,
         at: u64,
     ) -> Result<Vec<Option<StoreOutcome>>, Error> {
@@ -77,14 +78,14 @@ impl RunCatalogue {
 
     fn commit_segments(
         &self,
-        segments: &[SegmentToList<'_>],
+        segments: &[SegmentToCatalogue<'_>],
         quotas: &BatchQuotas,
         at: u64,
     ) -> rusqlite::Result<Vec<Option<StoreOutcome>>> {
         // Immediate takes the write lock at once. A transaction that starts by reading could fail with SQLITE_BUSY when it
         // turns to writing, without waiting.
         let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
+        let listed = segments.iter().map(|segment| insert_segment_row(&change, segment, at));
         // An error drops the transaction, which undoes all of it.
         let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
         // The count changes in the same transaction, so that no crash leaves a count without its segments.
@@ -104,7 +105,7 @@ impl RunCatalogue {
     }
 }
 
-fn read_place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
+fn read_segment_place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
     Ok(SegmentPlace {
         pack: row.get("pack")?,
         position: read_count(row, "position")?,
@@ -112,12 +113,12 @@ fn read_place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
     })
 }
 
-fn list_segment(
+fn insert_segment_row(
     change: &Connection,
-    segment: &SegmentToList<'_>,
+    segment: &SegmentToCatalogue<'_>,
     at: u64,
 ) -> rusqlite::Result<Option<StoreOutcome>> {
-    let SegmentToList { id, kind, sha256, place, .. } = segment;
+    let SegmentToCatalogue { id, kind, sha256, place, .. } = segment;
     // The file was lost and is written again: only its place changes, because it was already counted.
     if segment.has_row {
         let sql = "UPDATE segments SET pack = ?5, position = ?6

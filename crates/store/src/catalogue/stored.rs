@@ -79,7 +79,7 @@ impl StoredSummary {
     }
 
     /// Reads the figures and the subject that it is compared by, from its file.
-    pub fn read_comparable(&self) -> Result<ComparableResult, Error> {
+    pub fn read_comparable_result(&self) -> Result<ComparableResult, Error> {
         if let Self::Run(_) = self {
             let report = self.read_report()?;
             return Ok(ComparableResult::from_report(&report, run_figures(&report)));
@@ -104,7 +104,7 @@ impl StoredSummary {
 impl RunCatalogue {
     /// The run or method with an id that begins with `prefix`, or otherwise the newest one with this name. A
     /// full id is found even if other ids begin with it.
-    pub fn find_stored(&self, prefix: &str) -> Result<StoredSummary, Error> {
+    pub fn find_stored_result(&self, prefix: &str) -> Result<StoredSummary, Error> {
         let runs = self.runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
         let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
         // Both kinds are searched together, because a prefix that fits one of each is ambiguous.
@@ -122,14 +122,14 @@ impl RunCatalogue {
     }
 
     /// The newest run or method; `None` if there is none.
-    pub fn newest_stored(&self) -> Result<Option<StoredSummary>, Error> {
+    pub fn newest_stored_result(&self) -> Result<Option<StoredSummary>, Error> {
         let run = self.list_runs(1)?.pop().map(StoredSummary::Run);
         let method = self.list_methods(1)?.pop().map(StoredSummary::Method);
         Ok(run.into_iter().chain(method).max_by_key(StoredSummary::started_wall_ns))
     }
 
     /// All runs and complete methods, the newest first.
-    pub fn list_all_stored(&self) -> Result<Vec<StoredSummary>, Error> {
+    pub fn list_all_stored_results(&self) -> Result<Vec<StoredSummary>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(StoredSummary::Run);
         // A method that was stopped has a result, too, but it may be resumed and then change.
         let methods = self.list_methods(usize::MAX)?.into_iter();

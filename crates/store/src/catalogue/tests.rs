@@ -104,7 +104,7 @@ fn crash_before_row_leaves_unlisted_directory() {
     // The process dies while files are written, and just before the row is.
     fs::create_dir(place.path().join("new/runs/half.partial")).unwrap();
     fs::create_dir(place.path().join("new/runs/whole")).unwrap();
-    crate::files::write_run(
+    crate::files::write_run_files(
         &place.path().join("new/runs/whole"),
         &report("whole"),
         "",
@@ -235,7 +235,7 @@ fn wal_retries_wait_without_sqlite_busy_timeout() {
     let connection = Connection::open(&path).unwrap();
     let waits_ms = || connection.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, i64>(0)).unwrap();
     let timeout = 2 * ATTEMPT_PAUSE;
-    assert!(is_busy(&enable_write_ahead_log(&connection, timeout).unwrap_err()));
+    assert!(is_busy_error(&enable_write_ahead_log(&connection, timeout).unwrap_err()));
     assert_eq!(waits_ms(), 0, "an attempt waits within itself, beside the wait between attempts");
     holder.execute_batch("COMMIT").unwrap();
     enable_write_ahead_log(&connection, timeout).unwrap();
@@ -250,6 +250,6 @@ fn attempts_end_at_timeout() {
         attempts += 1;
         Err(busy())
     });
-    assert!(is_busy(&outcome.unwrap_err()));
+    assert!(is_busy_error(&outcome.unwrap_err()));
     assert_eq!(attempts, 4);
 }

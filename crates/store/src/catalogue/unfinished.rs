@@ -50,7 +50,7 @@ impl RunCatalogue {
         ];
         self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))?;
         // The row names the directory from now on, so dropping the draft must not remove it.
-        Ok(draft.keep_on_drop())
+        Ok(draft.keep_directory_on_drop())
     }
 
     /// Stores the current state of a run.

@@ -5,9 +5,9 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use std::io;
 
 #[derive(Debug, Default)]
-pub(super) struct CompactArrays(PrettyFormatter<'static>);
+pub(super) struct CompactArrayFormatter(PrettyFormatter<'static>);
 
-impl Formatter for CompactArrays {
+impl Formatter for CompactArrayFormatter {
     fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         // Compact form: without the line breaks and the indentation of the usual form.
         if first { Ok(()) } else { writer.write_all(b",") }
@@ -44,7 +44,10 @@ mod tests {
         let value = serde_json::json!({"a": [[1, 2], [3, 4]], "b": [{"c": []}, {"c": {}}]});
         let mut bytes = Vec::new();
         value
-            .serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, CompactArrays::default()))
+            .serialize(&mut serde_json::Serializer::with_formatter(
+                &mut bytes,
+                CompactArrayFormatter::default(),
+            ))
             .unwrap();
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(

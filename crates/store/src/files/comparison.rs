@@ -98,9 +98,12 @@ pub fn comparison_markdown(report: &ComparisonReport) -> String {
     text.push_str(&table_row(["figure", "before", "now", "difference", "", "change", "allowed", "verdict"]));
     text.push_str("|---|--:|--:|--:|--:|---|---|---|\n");
     for figure in &report.comparison.figures {
-        let value =
-            |value: Option<f64>| value.map_or_else(dash, |value| format_figure_value(value, &figure.unit));
-        let difference = figure.difference.map_or_else(dash, |by| format_figure_difference(by, &figure.unit));
+        let value = |value: Option<f64>| {
+            value.map_or_else(missing_value_dash, |value| format_figure_value(value, &figure.unit))
+        };
+        let difference = figure
+            .difference
+            .map_or_else(missing_value_dash, |by| format_figure_difference(by, &figure.unit));
         text.push_str(&table_row([
             markdown_cell(&figure.title()).as_str(),
             &value(figure.before),
@@ -120,7 +123,7 @@ pub fn comparison_markdown(report: &ComparisonReport) -> String {
     text
 }
 
-fn dash() -> String {
+fn missing_value_dash() -> String {
     "–".to_owned()
 }
 

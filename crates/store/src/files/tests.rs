@@ -108,7 +108,7 @@ fn nodes_are_a_table_when_there_are_several() {
     assert_eq!((value(&csv, 1, "ports"), value(&csv, 1, "received")), ("1", "0"));
     assert_eq!((value(&csv, 2, "reported"), value(&csv, 2, "sent")), ("false", ""));
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &several, "flows: []", PageChoice::Write).unwrap();
+    write_run_files(directory.path(), &several, "flows: []", PageChoice::Write).unwrap();
     assert_eq!(fs::read_to_string(directory.path().join("nodes.csv")).unwrap(), csv);
 }
 
@@ -155,7 +155,7 @@ fn tags_of_junit_are_balanced() {
 #[test]
 fn omitted_page_stays_omitted_later() {
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &report("r1"), "flows: []", PageChoice::LeaveOut).unwrap();
+    write_run_files(directory.path(), &report("r1"), "flows: []", PageChoice::LeaveOut).unwrap();
     assert!(directory.path().join(REPORT_FILE_NAME).exists() && !directory.path().join(PAGE).exists());
     assert_eq!(PageChoice::from_existing_files(directory.path()), PageChoice::LeaveOut);
 }
@@ -163,7 +163,7 @@ fn omitted_page_stays_omitted_later() {
 #[test]
 fn all_files_are_written_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &report("r1"), "flows: []", PageChoice::Write).unwrap();
+    write_run_files(directory.path(), &report("r1"), "flows: []", PageChoice::Write).unwrap();
     let mut names: Vec<String> = fs::read_dir(directory.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -184,14 +184,14 @@ fn all_files_are_written_and_nothing_else() {
     ];
     assert_eq!(names, wanted);
     assert_eq!(fs::read_to_string(directory.path().join("plan.yaml")).unwrap(), "flows: []");
-    let nowhere = write_run(&directory.path().join("nowhere"), &report("r1"), "", PageChoice::Write);
+    let nowhere = write_run_files(&directory.path().join("nowhere"), &report("r1"), "", PageChoice::Write);
     assert!(nowhere.unwrap_err().to_string().contains("nowhere/streams.csv"));
 }
 
 #[test]
 fn csv_metadata_describes_every_table_and_column() {
     let directory = tempfile::tempdir().unwrap();
-    write_run(directory.path(), &report("r1"), "", PageChoice::Write).unwrap();
+    write_run_files(directory.path(), &report("r1"), "", PageChoice::Write).unwrap();
     let metadata = fs::read(directory.path().join("csv-metadata.json")).unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
     let tables = metadata["tables"].as_array().unwrap();

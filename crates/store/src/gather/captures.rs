@@ -63,7 +63,7 @@ impl NodeCaptures {
 
     /// Writes a piece at its offset. A piece that cannot belong to a capture is counted and refused: it is this node's fault, and
     /// must not make the results of other nodes fail.
-    pub(super) fn write_piece(&mut self, segment: &ResultSegment) -> Result<(), Error> {
+    pub(super) fn write_capture_piece(&mut self, segment: &ResultSegment) -> Result<(), Error> {
         let length = segment.payload.len() as u64;
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);
         let is_new_one_too_many = !is_known && self.open.len() >= MAX_FILES;

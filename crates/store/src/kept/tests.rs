@@ -129,7 +129,7 @@ fn crash_before_row_lists_run_as_kept() {
     let (place, catalogue) = store();
     let directory = place.path().join("runs/whole");
     fs::create_dir(&directory).unwrap();
-    crate::files::write_run(&directory, &report("whole"), "", crate::files::PageChoice::Write).unwrap();
+    crate::files::write_run_files(&directory, &report("whole"), "", crate::files::PageChoice::Write).unwrap();
     let [kept] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
     assert!(kept.has_report && kept.directory == directory.canonicalize().unwrap(), "{kept:?}");
 }

@@ -17,10 +17,10 @@ fn begin(catalogue: &RunCatalogue, id: &str, started_wall_ns: u64) -> MethodDraf
     catalogue.begin_method(&new).unwrap()
 }
 
-fn entry(number: u32) -> JournalEntry {
+fn entry(number: u32) -> MethodJournalEntry {
     let length = TrialLength::Time(Nanos::from_secs(1));
     let order = TrialRequest::with_constant_load(TrialPurpose::Search, None, Load::new(1000.5), length);
-    JournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
+    MethodJournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
 }
 
 const COMPLETE: MethodOutcome<'_> = MethodOutcome {

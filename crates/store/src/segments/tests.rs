@@ -5,7 +5,7 @@ use crate::packs::{PackedSegment, write_pack};
 use crate::room::ReportSize;
 use crate::sample::{node_result, report, sample};
 use crate::spool::segment::{BrokenSegment, MAX_PAYLOAD_BYTES};
-use crate::spool::{JournalEntry, NodeJournal, ResultSegment, ResultSpool, SpoolLimits};
+use crate::spool::{NodeJournal, NodeJournalEntry, ResultSegment, ResultSpool, SpoolLimits};
 use packetrig_report::RunId;
 use packetrig_stats::result::CaptureResult;
 use proptest::prelude::*;
@@ -208,7 +208,7 @@ fn crash_before_run_row_is_repaired_on_resume() {
     let sent = sent("a", |_| ());
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     // All that a commit does before its row.
-    crate::files::write_run(
+    crate::files::write_run_files(
         draft.partial_directory(),
         &report(&run().0),
         "",
@@ -260,7 +260,7 @@ fn a_run_that_is_given_up_leaves_nothing() {
 #[test]
 fn captures_of_abandoned_run_are_assembled_and_kept() {
     let Setup { place, catalogue, draft } = setup();
-    let capture = JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
+    let capture = NodeJournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
     let sent = sent("a", |journal| drop(journal.append_entry(capture, &[7; 500])));
     for (id, bytes) in &sent {
         draft.store_segment(&catalogue, id, bytes, 5).unwrap();
@@ -279,10 +279,10 @@ fn unfinished_node_yields_its_partial_results() {
     let sent = sent("a", |journal| {
         journal.append_interval(&sample(1)).unwrap();
         journal
-            .append_entry(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50])
+            .append_entry(NodeJournalEntry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50])
             .unwrap();
         journal.append_interval(&sample(2)).unwrap();
-        journal.append_entry(JournalEntry::Result, &vec![1; MAX_PAYLOAD_BYTES + 1]).unwrap();
+        journal.append_entry(NodeJournalEntry::Result, &vec![1; MAX_PAYLOAD_BYTES + 1]).unwrap();
     });
     // All but the interval 2, the second half of the result, and the End.
     for number in [0, 1, 3] {
@@ -328,7 +328,7 @@ fn captures_of_two_nodes_never_share_a_file() {
     let of = |name: &str, file: &str, byte: u8| {
         sent(name, |journal| {
             journal
-                .append_entry(JournalEntry::Capture { name: file, offset: 0, last: true }, &[byte; 9])
+                .append_entry(NodeJournalEntry::Capture { name: file, offset: 0, last: true }, &[byte; 9])
                 .unwrap();
         })
     };
@@ -368,7 +368,7 @@ fn late_segments_join_their_run_or_stray_directory() {
         "while it is under way, to its draft"
     );
     let is_below = |run: &Path, id: &SegmentId| {
-        catalogue.listed_segment(id).unwrap().is_some_and(|listed| listed.place.is_there(run, id))
+        catalogue.listed_segment(id).unwrap().is_some_and(|listed| listed.place.is_on_disk(run, id))
     };
     assert!(is_below(draft.partial_directory(), early));
     let directory = draft.commit_run(&catalogue, &mut report(&run().0), "").unwrap();
@@ -424,7 +424,7 @@ fn late_results_have_node_and_total_quotas() {
     let admit = |id: &SegmentId, bytes, free| {
         let mut quotas = BatchQuotas::with_free(free);
         let admitted = quotas.admit_late_segment(&catalogue, id, bytes);
-        catalogue.list_segments(&[], &quotas, 5).unwrap();
+        catalogue.commit_listed_segments(&[], &quotas, 5).unwrap();
         admitted
     };
     admit(&id, share - 5000, u64::MAX).unwrap();
@@ -464,7 +464,7 @@ fn excess_capture_pieces_raise_doubt_for_node() {
     let setup = setup();
     let sent = sent("a", |journal| {
         let piece = |name: &str, offset| {
-            journal.append_entry(JournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
+            journal.append_entry(NodeJournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
         };
         let mut piece = piece;
         piece("far.pcapng", u64::MAX - 5);

@@ -75,7 +75,7 @@ impl CaptureAllowance {
     }
 
     /// Counts a file of `bytes`. It counts only once, however often and in however many pieces it is sent.
-    pub fn take_file(&mut self, run: &RunId, file: &str, bytes: u64) -> Result<(), AllowanceError> {
+    pub fn count_sent_file(&mut self, run: &RunId, file: &str, bytes: u64) -> Result<(), AllowanceError> {
         let known = self.sent.iter().find(|it| it.run == *run);
         // An interrupted upload starts again from the beginning of its file, and must not use up the allowance twice.
         if known.is_some_and(|sent| sent.files.contains(file)) {
@@ -103,7 +103,7 @@ impl CaptureAllowance {
         let text = serde_json::to_vec(&changed).map_err(|error| Error::Value(error.to_string()))?;
         // The file is written before the caller sends anything. A crash in between costs allowance,
         // but never exceeds it.
-        disk::write_whole(&self.spool, CAPTURES_SENT_FILE, &text)
+        disk::write_whole_file(&self.spool, CAPTURES_SENT_FILE, &text)
             .map_err(Error::file("write", self.spool.join(CAPTURES_SENT_FILE)))?;
         self.sent = changed;
         Ok(())

@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Kind of an appended entry. [`NodeJournal::end_journal`] writes the End.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalEntry<'a> {
+pub enum NodeJournalEntry<'a> {
     Interval,
     Result,
     /// A part of a capture file.
@@ -27,7 +27,7 @@ pub enum JournalEntry<'a> {
     },
 }
 
-impl JournalEntry<'_> {
+impl NodeJournalEntry<'_> {
     const fn kind(&self) -> SegmentKind {
         match self {
             Self::Interval => SegmentKind::Interval,
@@ -52,11 +52,13 @@ impl NodeJournal {
     }
 
     /// Stores `bytes`, split into segments. When this returns they are on the disk. Returns the number of the last.
-    pub fn append_entry(&mut self, entry: JournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
+    pub fn append_entry(&mut self, entry: NodeJournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
         let kind = entry.kind();
         let value = match entry {
-            JournalEntry::Capture { name, offset, last } => JournalValue { kind, name, offset, ends: last },
-            JournalEntry::Interval | JournalEntry::Result => {
+            NodeJournalEntry::Capture { name, offset, last } => {
+                JournalValue { kind, name, offset, ends: last }
+            }
+            NodeJournalEntry::Interval | NodeJournalEntry::Result => {
                 JournalValue { kind, name: "", offset: 0, ends: true }
             }
         };
@@ -71,22 +73,22 @@ impl NodeJournal {
         // Only results and the End may use the reserved space.
         if kind == SegmentKind::Result {
             return state
-                .write_with_reserve(&self.run, self.attempt, |part| append_split(part, value, bytes));
+                .write_with_reserve(&self.run, self.attempt, |part| append_split_value(part, value, bytes));
         }
         let part = state.find_part(&self.run, self.attempt)?;
-        let written = append_split(part, value, bytes);
-        state.report_as_full(written)
+        let written = append_split_value(part, value, bytes);
+        state.report_full_disk_as_full_spool(written)
     }
 
     /// Stores the counters so far.
     pub fn append_interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
         let bytes = pack_value(sample).map_err(|error| Error::Value(error.to_string()))?;
-        self.append_entry(JournalEntry::Interval, &bytes)
+        self.append_entry(NodeJournalEntry::Interval, &bytes)
     }
 
     pub fn append_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let bytes = pack_value(result).map_err(|error| Error::Value(error.to_string()))?;
-        self.append_entry(JournalEntry::Result, &bytes)
+        self.append_entry(NodeJournalEntry::Result, &bytes)
     }
 
     /// Stores a complete capture file.
@@ -108,7 +110,7 @@ impl NodeJournal {
             let end = offset + took as u64;
             // The file may be shorter by now than its size was; then a short piece is the last one.
             let last = end >= size || took < MAX_PAYLOAD_BYTES;
-            let number = self.append_entry(JournalEntry::Capture { name, offset, last }, &piece)?;
+            let number = self.append_entry(NodeJournalEntry::Capture { name, offset, last }, &piece)?;
             if last {
                 return Ok(number);
             }
@@ -152,7 +154,7 @@ struct JournalValue<'a> {
     ends: bool,
 }
 
-fn append_split(part: &mut SpoolPart, value: JournalValue<'_>, bytes: &[u8]) -> Result<u64, Error> {
+fn append_split_value(part: &mut SpoolPart, value: JournalValue<'_>, bytes: &[u8]) -> Result<u64, Error> {
     let JournalValue { kind, name, mut offset, ends } = value;
     let mut rest = bytes;
     // An empty value has one segment, too.

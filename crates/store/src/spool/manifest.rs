@@ -1,6 +1,6 @@
 //! Counters and checksums of a journal, which become its manifest.
 
-use super::segment::{SegmentHash, SegmentKind, extend_chain, hex, unhex};
+use super::segment::{SegmentHash, SegmentKind, extend_chain, hash_in_hex, parse_segment_hash};
 use serde::{Deserialize, Serialize};
 
 /// Counts of the segments so far, and the chain of their checksums. `Lost` ones count, too, because each has a number.
@@ -77,11 +77,11 @@ pub(super) struct ReleasedSegments {
 
 impl ReleasedSegments {
     pub(super) fn new(below: u64, tally: &SegmentTally, over: bool) -> Self {
-        Self { below, counts: tally.counts, chain: hex(&tally.chain), over }
+        Self { below, counts: tally.counts, chain: hash_in_hex(&tally.chain), over }
     }
 
     pub(super) fn to_tally(&self) -> SegmentTally {
         // An unreadable chain becomes zeros: the controller then sees that it differs from its own.
-        SegmentTally { counts: self.counts, chain: unhex(&self.chain).unwrap_or_default() }
+        SegmentTally { counts: self.counts, chain: parse_segment_hash(&self.chain).unwrap_or_default() }
     }
 }

@@ -95,8 +95,8 @@ impl SpoolPart {
 
     /// Reads a part after a restart.
     pub(super) fn open_existing(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
-        let SpoolDirectoryFiles { mut numbers, mut torn } = scan_directory(&directory)?;
-        let released = read_released(&directory, numbers.iter().next().copied().unwrap_or(0))?;
+        let SpoolDirectoryFiles { mut numbers, mut torn } = scan_spool_directory(&directory)?;
+        let released = read_released_segments(&directory, numbers.iter().next().copied().unwrap_or(0))?;
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
         for number in numbers {
@@ -141,7 +141,7 @@ impl SpoolPart {
         let encoded = segment.to_bytes(&self.segment_key(number));
         let bytes = encoded.map_err(|source| Error::Broken { path: self.segment_path(number), source })?;
         // Synced with its name before the number is returned: the number must survive a power cut.
-        write_whole(&self.directory, &file_name(number), &bytes)?;
+        write_whole_file(&self.directory, &file_name(number), &bytes)?;
         self.keep_segment(number, segment.kind, &bytes);
         Ok(number)
     }
@@ -157,7 +157,11 @@ impl SpoolPart {
     }
 
     /// Writes the End. If that fails, it stays pending.
-    pub(super) fn write_end(&mut self, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
+    pub(super) fn write_end_segment(
+        &mut self,
+        cut_short: bool,
+        reason: Option<String>,
+    ) -> Result<u64, Error> {
         let manifest = serde_json::to_vec(&self.build_manifest(cut_short, reason.clone()));
         let payload = manifest.map_err(|error| Error::Value(error.to_string()))?;
         let end =
@@ -172,7 +176,7 @@ impl SpoolPart {
     fn build_manifest(&self, cut_short: bool, reason: Option<String>) -> PartManifest {
         PartManifest {
             counts: self.tally.counts,
-            sha256: super::segment::hex(&self.tally.chain),
+            sha256: super::segment::hash_in_hex(&self.tally.chain),
             cut_short,
             reason,
             refused_captures: self.refused_captures,
@@ -234,11 +238,11 @@ impl SpoolPart {
         }
         let over = self.ended && self.kept.is_empty();
         let released = ReleasedSegments::new(below, &gone, over);
-        let written = self.write_released(&released).or_else(|error| match going.keys().next() {
+        let written = self.write_released_segments(&released).or_else(|error| match going.keys().next() {
             // On a full disk, deleting the first of these segments frees space for the note. The controller has stored it.
             Some(first) if error.is_full_disk() => {
                 remove_if_present(&self.segment_path(*first))?;
-                self.write_released(&released)
+                self.write_released_segments(&released)
             }
             _ => Err(error),
         });
@@ -256,7 +260,7 @@ impl SpoolPart {
     /// Discards all segments. Only the fact that the part existed is kept.
     pub(super) fn discard_segments(&mut self) -> Result<(), Error> {
         // The summary is written before the files are deleted, as in `release`.
-        self.write_released(&ReleasedSegments::new(self.next, &self.tally, true))?;
+        self.write_released_segments(&ReleasedSegments::new(self.next, &self.tally, true))?;
         self.ended = true;
         self.over = true;
         let kept = std::mem::take(&mut self.kept);
@@ -268,9 +272,9 @@ impl SpoolPart {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
 
-    fn write_released(&self, released: &ReleasedSegments) -> Result<(), Error> {
+    fn write_released_segments(&self, released: &ReleasedSegments) -> Result<(), Error> {
         let text = serde_json::to_vec(released).map_err(|error| Error::Value(error.to_string()))?;
-        write_whole(&self.directory, RELEASED_FILE_NAME, &text)
+        write_whole_file(&self.directory, RELEASED_FILE_NAME, &text)
     }
 
     fn segment_path(&self, number: u64) -> PathBuf {
@@ -296,7 +300,7 @@ struct SpoolDirectoryFiles {
 }
 
 /// Finds the segments in a directory, and removes files that were being written.
-fn scan_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> {
+fn scan_spool_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> {
     let mut found = SpoolDirectoryFiles::default();
     let entries = fs::read_dir(directory)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -317,7 +321,7 @@ fn scan_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> {
 
 /// Reads the summary of the released segments. If the file cannot be read, the disk has damaged it: then the
 /// existing segments are kept, and earlier segments have no counts.
-fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
+fn read_released_segments(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
     let path = directory.join(RELEASED_FILE_NAME);
     match fs::read(&path) {
         Ok(text) => Ok(serde_json::from_slice(&text)
@@ -327,8 +331,8 @@ fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Erro
     }
 }
 
-fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
-    disk::write_whole(directory, name, bytes).map_err(Error::file("write", directory.join(name)))
+fn write_whole_file(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
+    disk::write_whole_file(directory, name, bytes).map_err(Error::file("write", directory.join(name)))
 }
 
 fn remove_if_present(path: &Path) -> Result<(), Error> {

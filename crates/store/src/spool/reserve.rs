@@ -41,7 +41,7 @@ impl DiskReserve {
     }
 
     /// Frees the space; `false` if none was reserved.
-    pub(super) fn free_reserve(&mut self) -> bool {
+    pub(super) fn release_disk_reserve(&mut self) -> bool {
         // Fails only if it is removed already, and so takes no space.
         drop(std::fs::remove_file(&self.path));
         std::mem::replace(&mut self.is_held, false)
@@ -50,7 +50,7 @@ impl DiskReserve {
 
 impl Drop for DiskReserve {
     fn drop(&mut self) {
-        self.free_reserve();
+        self.release_disk_reserve();
     }
 }
 

@@ -231,12 +231,12 @@ pub(crate) fn extend_chain(chain: &SegmentHash, segment: &SegmentHash) -> Segmen
     Sha256::new().chain_update(chain).chain_update(segment).finalize().into()
 }
 
-pub(crate) fn hex(hash: &SegmentHash) -> String {
+pub(crate) fn hash_in_hex(hash: &SegmentHash) -> String {
     hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Reads the output of [`hex`].
-pub(crate) fn unhex(text: &str) -> Option<SegmentHash> {
+/// Reads the output of [`hash_in_hex`].
+pub(crate) fn parse_segment_hash(text: &str) -> Option<SegmentHash> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
         return None;
@@ -291,9 +291,9 @@ mod tests {
     #[test]
     fn hashes_survive_hexadecimal() {
         let hash = extend_chain(&[1; 32], &[2; 32]);
-        assert_eq!(unhex(&hex(&hash)), Some(hash));
-        assert_eq!(unhex("x"), None);
-        assert_eq!(unhex(&"é".repeat(32)), None);
+        assert_eq!(parse_segment_hash(&hash_in_hex(&hash)), Some(hash));
+        assert_eq!(parse_segment_hash("x"), None);
+        assert_eq!(parse_segment_hash(&"é".repeat(32)), None);
     }
 
     proptest! {

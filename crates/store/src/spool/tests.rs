@@ -11,7 +11,7 @@ fn run() -> RunId {
     RunId("20261121-080000-aaaaaa".into())
 }
 
-fn plenty() -> FreeSpace {
+fn plenty() -> FreeSpaceFunction {
     Box::new(|_| Some(u64::MAX))
 }
 
@@ -61,11 +61,14 @@ fn journal_entries_wait_in_order_until_manifest() {
     assert_eq!(journal.append_interval(&sample(1)).unwrap(), 0);
     assert_eq!(
         journal
-            .append_entry(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100])
+            .append_entry(NodeJournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100])
             .unwrap(),
         1
     );
-    assert_eq!(journal.append_entry(JournalEntry::Result, &vec![3; MAX_PAYLOAD_BYTES * 2 + 5]).unwrap(), 4);
+    assert_eq!(
+        journal.append_entry(NodeJournalEntry::Result, &vec![3; MAX_PAYLOAD_BYTES * 2 + 5]).unwrap(),
+        4
+    );
     assert!(!spool.is_finished(&run(), 1));
     assert_eq!(journal.end_journal(None).unwrap(), 5);
     assert_eq!(spool.final_segment_count(&run(), 1), Some(6));
@@ -226,7 +229,7 @@ fn full_spool_refuses_captures_then_intervals_then_results() {
     let spool = ResultSpool::open_or_create(place.path(), limits, plenty()).unwrap();
     let mut journal = spool.begin_journal(&run(), 1).unwrap();
     let capture = |journal: &mut NodeJournal| {
-        journal.append_entry(JournalEntry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
+        journal.append_entry(NodeJournalEntry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
     };
     while capture(&mut journal).is_ok() {}
     assert!((35_000..=40_000).contains(&spool.used_bytes()), "{}", spool.used_bytes());
@@ -235,7 +238,7 @@ fn full_spool_refuses_captures_then_intervals_then_results() {
     let mut kept = [0, 0];
     for _ in 0..300 {
         let is_coarse = usize::from(spool.used_bytes() > 58_000);
-        match journal.append_entry(JournalEntry::Interval, &[2; 900]) {
+        match journal.append_entry(NodeJournalEntry::Interval, &[2; 900]) {
             Ok(_) => kept[is_coarse] += 1,
             Err(error) => {
                 assert!(matches!(error, Error::Refused { kind: SegmentKind::Interval, .. }), "{error}");
@@ -244,8 +247,8 @@ fn full_spool_refuses_captures_then_intervals_then_results() {
     }
     assert!(kept[0] > 10 && kept[1] > 3, "{kept:?}");
     assert!(spool.used_bytes() <= 70_000, "a part is left for results: {}", spool.used_bytes());
-    journal.append_entry(JournalEntry::Result, &[3; 5000]).unwrap();
-    let error = journal.append_entry(JournalEntry::Result, &[3; 9000]).unwrap_err();
+    journal.append_entry(NodeJournalEntry::Result, &[3; 5000]).unwrap();
+    let error = journal.append_entry(NodeJournalEntry::Result, &[3; 9000]).unwrap_err();
     assert!(matches!(error, Error::Full { most: 80_000, .. }), "{error}");
     journal.end_journal(Some("disk".into())).unwrap();
     let manifest = manifest(&spool);
@@ -263,7 +266,7 @@ fn captures_and_intervals_respect_free_disk_reserve() {
         ResultSpool::open_or_create(place.path(), limits, Box::new(|_| Some(FREE.load(Ordering::Relaxed))))
             .unwrap();
     let mut journal = spool.begin_journal(&run(), 1).unwrap();
-    let capture = JournalEntry::Capture { name: "c", offset: 0, last: true };
+    let capture = NodeJournalEntry::Capture { name: "c", offset: 0, last: true };
     journal.append_entry(capture, &[1; 100]).unwrap();
     FREE.store(100_000, Ordering::Relaxed);
     assert!(matches!(
@@ -366,7 +369,10 @@ fn check(stored: &StoredSegments) {
             let segment = ResultSegment::from_bytes(key, bytes).unwrap();
             if segment.kind == SegmentKind::End {
                 let manifest: PartManifest = serde_json::from_slice(&segment.payload).unwrap();
-                assert_eq!((manifest.counts, manifest.sha256), (tally.counts, segment::hex(&tally.chain)));
+                assert_eq!(
+                    (manifest.counts, manifest.sha256),
+                    (tally.counts, segment::hash_in_hex(&tally.chain))
+                );
                 assert!(!stored.contains_key(&(attempt, number + 1)), "nothing after the End");
             }
             tally.add_segment(segment.kind, &ResultSegment::read_checksum(bytes));
@@ -385,7 +391,7 @@ proptest! {
         for (second, step) in (0..).zip(steps) {
             match step {
                 CrashStep::Interval => drop(appended.insert((attempt, journal.append_interval(&sample(second)).unwrap()))),
-                CrashStep::Value(size) => drop(appended.insert((attempt, journal.append_entry(JournalEntry::Result, &vec![9; size]).unwrap()))),
+                CrashStep::Value(size) => drop(appended.insert((attempt, journal.append_entry(NodeJournalEntry::Result, &vec![9; size]).unwrap()))),
                 CrashStep::Release(upto) => {
                     upload(&spool, &mut stored);
                     let numbers: Vec<u64> = stored.keys().filter(|(of, _)| *of == attempt).map(|(_, number)| *number).collect();

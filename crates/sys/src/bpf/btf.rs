@@ -128,7 +128,7 @@ fn unsupported_types(needs: &str) -> UnsupportedFeature {
     UnsupportedFeature {
         feature: "reading the kernel's structures",
         needs: needs.into(),
-        found: crate::kernel::release_name(),
+        found: crate::kernel::kernel_release_name(),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) enum BpfCommand {
 pub(super) mod attr {
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct MapCreate {
+    pub(in crate::bpf) struct MapCreateAttributes {
         pub(in crate::bpf) map_type: u32,
         pub(in crate::bpf) key_size: u32,
         pub(in crate::bpf) value_size: u32,
@@ -54,7 +54,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct MapUpdate {
+    pub(in crate::bpf) struct MapUpdateAttributes {
         pub(in crate::bpf) map: u32,
         pub(in crate::bpf) pad: u32,
         pub(in crate::bpf) key: u64,
@@ -64,7 +64,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct ProgramLoad {
+    pub(in crate::bpf) struct ProgramLoadAttributes {
         pub(in crate::bpf) kind: u32,
         pub(in crate::bpf) instructions: u32,
         pub(in crate::bpf) code: u64,
@@ -81,7 +81,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct LinkCreate {
+    pub(in crate::bpf) struct LinkCreateAttributes {
         pub(in crate::bpf) program: u32,
         pub(in crate::bpf) target: u32,
         pub(in crate::bpf) attach_type: u32,
@@ -99,7 +99,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct TracepointOpen {
+    pub(in crate::bpf) struct TracepointOpenAttributes {
         pub(in crate::bpf) name: u64,
         pub(in crate::bpf) program: u32,
         pub(in crate::bpf) pad: u32,
@@ -107,13 +107,13 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct LinkDetach {
+    pub(in crate::bpf) struct LinkDetachAttributes {
         pub(in crate::bpf) link: u32,
     }
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct LinkUpdate {
+    pub(in crate::bpf) struct LinkUpdateAttributes {
         pub(in crate::bpf) link: u32,
         pub(in crate::bpf) program: u32,
         pub(in crate::bpf) flags: u32,
@@ -122,7 +122,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct TestRun {
+    pub(in crate::bpf) struct TestRunAttributes {
         pub(in crate::bpf) program: u32,
         pub(in crate::bpf) answer: u32,
         pub(in crate::bpf) size_in: u32,

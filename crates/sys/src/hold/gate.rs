@@ -19,9 +19,9 @@ pub struct KernelGate {
 
 impl KernelGate {
     /// Attaches to the egress of the interface with this number, for the frames of the socket with this cookie.
-    pub fn open_at_egress(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
+    pub fn open_gate_at_egress(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
         let map = BpfMap::create_zeroed("gate", MapKind::SharedArray, SHARED_TABLE_BYTES, 1)?;
-        let program = BpfProgram::load_for(
+        let program = BpfProgram::load_program_for(
             AttachPoint::Egress,
             "gate",
             &GATE_PROGRAM.link_program("tc", &[&map])?,
@@ -36,7 +36,7 @@ impl KernelGate {
             Some(libc::EINVAL) => UnsupportedFeature {
                 feature: "a gate at egress",
                 needs: "Linux 6.6 (tcx)".into(),
-                found: kernel::release_name(),
+                found: kernel::kernel_release_name(),
             }
             .into(),
             _ => error,

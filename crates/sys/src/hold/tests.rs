@@ -6,7 +6,7 @@ use crate::clock::{monotonic_ns, sleep_until_ns};
 use crate::link::{NamespaceLinks, VethEnd};
 use crate::netns::NetNs;
 use crate::packet::{FrameOptions, FrameSocket, ReleaseClock, RxOptions, RxRing};
-use crate::stamping::{KernelReport, SendStage, WantedStamps};
+use crate::stamping::{KernelReport, PacketSendStage, WantedStamps};
 
 /// Further ahead than any machine stands still.
 const FAR_AHEAD_NS: u64 = 1_000_000 * MAX_HELD_NS;
@@ -14,21 +14,21 @@ const FAR_AHEAD_NS: u64 = 1_000_000 * MAX_HELD_NS;
 /// A cable `a` - `b`; `None` without rights.
 fn cable() -> Option<(NetNs, u32, RxRing, BpfAttachment)> {
     if let Some(error) = crate::xdp::bpf_obstacle() {
-        assert!(error.is_permission(), "{error}");
+        assert!(error.is_permission_error(), "{error}");
         println!("skipped: {error}");
         return None;
     }
-    let netns = NetNs::create_unnamed().unwrap();
+    let netns = NetNs::create_unnamed_namespace().unwrap();
     let mut links = NamespaceLinks::open_in(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
     for name in ["a", "b"] {
         crate::kernel::write_setting(&netns, &format!("net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
-        let index = links.by_name(name).unwrap().index;
-        links.set_up(index, true).unwrap();
+        let index = links.find_link_by_name(name).unwrap().index;
+        links.switch_interface(index, true).unwrap();
     }
-    let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
-    let pass = crate::xdp::attach_pass(&netns, b, "b").unwrap();
+    let (a, b) = (links.find_link_by_name("a").unwrap().index, links.find_link_by_name("b").unwrap().index);
+    let pass = crate::xdp::attach_xdp_pass_program(&netns, b, "b").unwrap();
     let ring = RxRing::open_on_interface(
         &netns,
         b,
@@ -97,7 +97,7 @@ fn gate_holds_one_socket_until_departure_times() {
     let options = FrameOptions { release: Some(ReleaseClock::Monotonic), stamps, ..FrameOptions::default() };
     let socket = FrameSocket::open_on_interface(&netns, index, "a", options).unwrap();
     let other = FrameSocket::open_on_interface(&netns, index, "a", options).unwrap();
-    let gate = KernelGate::open_at_egress(&netns, index, "a", socket.cookie().unwrap()).unwrap();
+    let gate = KernelGate::open_gate_at_egress(&netns, index, "a", socket.cookie().unwrap()).unwrap();
     let sent = send_until_twenty_were_held(&socket, &gate);
     let count = sent.len();
     // Too early to be held: it goes at once, and says so.
@@ -108,11 +108,11 @@ fn gate_holds_one_socket_until_departure_times() {
     assert_eq!(gate.passed_count(), count as u64 + 1, "frames of others are not looked at");
     let mut reports = Vec::new();
     socket.drain_reports(&mut |report| reports.push(report)).unwrap();
-    let of = |wanted: SendStage| {
+    let of = |wanted: PacketSendStage| {
         let is = |report: &&KernelReport| matches!(report, KernelReport::Departed { stage, .. } if *stage == wanted);
         reports.iter().filter(is).count()
     };
-    assert_eq!((of(SendStage::Queued), of(SendStage::Sent)), (count + 1, count + 1));
+    assert_eq!((of(PacketSendStage::Queued), of(PacketSendStage::Sent)), (count + 1, count + 1));
     drop(gate);
     socket.send_frame_at(&frame(97, 60), at).unwrap();
     let expected = [&sent[..], &[frame(99, 60), frame(98, 60), frame(97, 60)]].concat();
@@ -130,7 +130,9 @@ fn live_train_sends_frames_at_their_departure_times() {
         assert!(train.deliver_frame_to_intake(at(n), frame));
     }
     let run = |train: &mut LiveTrain| {
-        netns.run_in(|| train.send_batch(MAX_TRAIN_FRAME_BYTES, MAX_TRAIN_FRAMES, 1).unwrap()).unwrap()
+        netns
+            .run_in_namespace(|| train.send_batch(MAX_TRAIN_FRAME_BYTES, MAX_TRAIN_FRAMES, 1).unwrap())
+            .unwrap()
     };
     while run(&mut train) < 100 {
         sleep_until_ns(monotonic_ns() + 100_000);

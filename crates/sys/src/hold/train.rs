@@ -41,9 +41,9 @@ struct ReadyProgram {
 }
 
 impl ReadyProgram {
-    fn attach_idle(program: &BpfProgram) -> Result<Self, Error> {
+    fn attach_idle_program(program: &BpfProgram) -> Result<Self, Error> {
         const LOOPBACK_INDEX: u32 = 1;
-        let nobodys = NetNs::create_unnamed()?;
+        let nobodys = NetNs::create_unnamed_namespace()?;
         Ok(Self {
             _attachment: program.attach_xdp(&nobodys, LOOPBACK_INDEX, false, "lo")?,
             _nobodys: nobodys,
@@ -67,7 +67,7 @@ impl LiveTrain {
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.long(train::MOST).store(MAX_HELD_NS, Ordering::Release);
         // Optional: without it trains begin late, which their stamps show.
-        let ready = ReadyProgram::attach_idle(&program).ok();
+        let ready = ReadyProgram::attach_idle_program(&program).ok();
         Ok(Self { program, table, frames: frames.share_memory()?, given: 0, _ready: ready })
     }
 
@@ -101,7 +101,7 @@ impl LiveTrain {
             // There is one call more than there are frames: only the next call shows that the driver has the last frame. The length is
             // that of the kernel's buffers; the program sets the length of each frame.
             let frame = [0; MAX_TRAIN_FRAME_BYTES];
-            self.program.run_live(
+            self.program.run_on_live_frames(
                 &frame[..longest.clamp(60, MAX_TRAIN_FRAME_BYTES)],
                 at_once.clamp(1, MAX_AT_ONCE),
                 waiting + 1,

@@ -17,8 +17,8 @@ const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN: run as root, or once: se
 impl NamespaceLinks {
     /// Makes a virtual cable between two ends.
     pub fn create_veth(&mut self, near: VethEnd<'_>, far: VethEnd<'_>) -> Result<(), Error> {
-        let peer = InfoData::Veth(InfoVeth::Peer(end_message(far)));
-        let mut message = end_message(near);
+        let peer = InfoData::Veth(InfoVeth::Peer(veth_end_message(far)));
+        let mut message = veth_end_message(near);
         message
             .attributes
             .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(peer)]));
@@ -40,7 +40,7 @@ impl NamespaceLinks {
     }
 
     /// Brings an interface up or down.
-    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), Error> {
+    pub fn switch_interface(&mut self, index: u32, up: bool) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
         message.header.change_mask = LinkFlags::Up;
@@ -76,7 +76,7 @@ impl NamespaceLinks {
     }
 
     /// Moves an interface to another namespace, where its number may be another one.
-    pub fn move_to(&mut self, index: u32, netns: &NetNs) -> Result<(), Error> {
+    pub fn move_interface_to(&mut self, index: u32, netns: &NetNs) -> Result<(), Error> {
         self.change_attribute(index, LinkAttribute::NetNsFd(netns.as_fd().as_raw_fd()))
     }
 
@@ -149,7 +149,7 @@ impl NamespaceLinks {
     }
 }
 
-fn end_message(end: VethEnd<'_>) -> LinkMessage {
+fn veth_end_message(end: VethEnd<'_>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(end.name.to_owned()));
     message.attributes.extend(end.mac.map(|mac| LinkAttribute::Address(mac.to_vec())));

@@ -16,23 +16,26 @@ const IFA_TARGET_NETNSID: u16 = 10;
 impl NamespaceLinks {
     /// Lists the interfaces and addresses of a namespace that has this number here, without entering it. That takes CAP_NET_ADMIN
     /// there and Linux 4.20. Numbers in the result are those of this namespace.
-    pub fn list_in_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
+    pub fn list_in_numbered_namespace(
+        netns: &NetNs,
+        id: i32,
+    ) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
         let mut links = Self::open_in(netns)?;
         // Otherwise a kernel that ignores the attribute would list this namespace instead.
         links
             .netlink
-            .demand_strictness()
+            .request_strict_checks()
             .map_err(|error| Error::from_call("NETLINK_GET_STRICT_CHK", netns.label(), error))?;
         let mut message = LinkMessage::default();
         message.attributes = vec![LinkAttribute::IfNetnsId(id)];
-        let found = links.list_of(message)?;
+        let found = links.request_links(message)?;
         let mut addresses = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = AddressMessage::default();
             message.header.family = family;
             let number = DefaultNla::new(IFA_TARGET_NETNSID, id.to_ne_bytes().to_vec());
             message.attributes = vec![AddressAttribute::Other(number)];
-            addresses.extend(links.addresses_of(message)?);
+            addresses.extend(links.request_addresses(message)?);
         }
         Ok((found, addresses))
     }
@@ -46,7 +49,7 @@ impl NamespaceLinks {
         let mut found = None;
         let asked = self.netlink.request_answers(RouteNetlinkMessage::GetNsId(request), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewNsId(message) = answer {
-                found = number_of(&message);
+                found = namespace_number(&message);
             }
         });
         asked.map_err(|error| Error::from_call("RTM_GETNSID", other.label(), error))?;
@@ -55,7 +58,7 @@ impl NamespaceLinks {
 }
 
 /// Number in an answer; `None` for -1: the namespace has no number here.
-fn number_of(message: &NsidMessage) -> Option<i32> {
+fn namespace_number(message: &NsidMessage) -> Option<i32> {
     message.attributes.iter().find_map(|attribute| match attribute {
         NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
         _ => None,
@@ -63,7 +66,7 @@ fn number_of(message: &NsidMessage) -> Option<i32> {
 }
 
 /// The interface that a tunnel is bound to.
-pub(super) fn carrier_of(infos: &[LinkInfo]) -> Option<u32> {
+pub(super) fn tunnel_carrier_interface(infos: &[LinkInfo]) -> Option<u32> {
     let data = infos.iter().find_map(|info| match info {
         LinkInfo::Data(InfoData::Vxlan(data)) => Some(data),
         _ => None,

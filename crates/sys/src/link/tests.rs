@@ -3,10 +3,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A new namespace, or nothing where rights are missing.
 fn namespace() -> Option<NetNs> {
-    match NetNs::create_unnamed() {
+    match NetNs::create_unnamed_namespace() {
         Ok(netns) => Some(netns),
         Err(error) => {
-            assert!(error.is_permission(), "{error}");
+            assert!(error.is_permission_error(), "{error}");
             println!("skipped: {error}");
             None
         }
@@ -18,8 +18,8 @@ fn loopback_is_listed_and_found_without_any_rights() {
     let mut links = NamespaceLinks::open_in(&NetNs::current().unwrap()).unwrap();
     let listed = links.list_links().unwrap();
     let loopback = listed.iter().find(|link| link.loopback).expect("every namespace has one");
-    let found = links.by_name(&loopback.name).unwrap();
-    assert_eq!(links.by_index(loopback.index).unwrap().name, loopback.name);
+    let found = links.find_link_by_name(&loopback.name).unwrap();
+    assert_eq!(links.find_link_by_index(loopback.index).unwrap().name, loopback.name);
     assert_eq!((found.index, found.mtu), (loopback.index, loopback.mtu));
     links.read_counters(loopback.index).unwrap();
 }
@@ -28,7 +28,7 @@ fn loopback_is_listed_and_found_without_any_rights() {
 fn absent_interface_name_is_missing_not_failed() {
     let mut links = NamespaceLinks::open_in(&NetNs::current().unwrap()).unwrap();
     for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
-        let error = links.by_name(name).unwrap_err();
+        let error = links.find_link_by_name(name).unwrap_err();
         assert!(matches!(&error, Error::Missing { what: "interface", .. }), "{name}: {error}");
     }
     assert!(links.read_counters(u32::MAX >> 1).is_err());
@@ -45,19 +45,19 @@ fn veth_across_namespaces_is_created_changed_and_removed() {
         VethEnd { name: "b", netns: Some(&right), mac: None },
     )
     .unwrap();
-    let (a, b) = (here.by_name("a").unwrap(), there.by_name("b").unwrap());
+    let (a, b) = (here.find_link_by_name("a").unwrap(), there.find_link_by_name("b").unwrap());
     assert_eq!((a.kind.as_deref(), a.mac, a.up), (Some("veth"), Some(mac), false));
     assert_eq!(a.peer, Some(b.index));
     here.set_mtu(a.index, 9000).unwrap();
     here.set_mac(a.index, [2, 0, 0, 0, 0, 9]).unwrap();
-    here.set_up(a.index, true).unwrap();
-    assert!(!here.by_name("a").unwrap().carrier, "the other end is down");
-    there.set_up(b.index, true).unwrap();
-    let a = here.by_name("a").unwrap();
+    here.switch_interface(a.index, true).unwrap();
+    assert!(!here.find_link_by_name("a").unwrap().carrier, "the other end is down");
+    there.switch_interface(b.index, true).unwrap();
+    let a = here.find_link_by_name("a").unwrap();
     assert!(a.up && a.carrier);
     assert_eq!((a.mtu, a.mac), (9000, Some([2, 0, 0, 0, 0, 9])));
     there.delete_link(b.index).unwrap();
-    assert!(matches!(here.by_name("a"), Err(Error::Missing { .. })));
+    assert!(matches!(here.find_link_by_name("a"), Err(Error::Missing { .. })));
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn a_bridge_takes_and_releases_ports() {
     links.create_bridge("br0").unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
-    let (bridge, a) = (links.by_name("br0").unwrap(), links.by_name("a").unwrap());
+    let (bridge, a) = (links.find_link_by_name("br0").unwrap(), links.find_link_by_name("a").unwrap());
     assert_eq!(bridge.kind.as_deref(), Some("bridge"));
     links.set_master(a.index, Some(bridge.index)).unwrap();
-    assert_eq!(links.by_name("a").unwrap().master, Some(bridge.index));
+    assert_eq!(links.find_link_by_name("a").unwrap().master, Some(bridge.index));
     links.set_master(a.index, None).unwrap();
-    assert_eq!(links.by_name("a").unwrap().master, None);
+    assert_eq!(links.find_link_by_name("a").unwrap().master, None);
     assert!(links.create_bridge("br0").is_err(), "the name is taken");
 }
 
@@ -82,16 +82,16 @@ fn an_interface_moves_to_another_namespace() {
     let (mut here, mut there) =
         (NamespaceLinks::open_in(&left).unwrap(), NamespaceLinks::open_in(&right).unwrap());
     here.create_bridge("br0").unwrap();
-    let index = here.by_name("br0").unwrap().index;
-    let moved = here.move_to(index, &right);
+    let index = here.find_link_by_name("br0").unwrap().index;
+    let moved = here.move_interface_to(index, &right);
     // A bridge is bound to its namespace; a cable's end is not.
     assert!(moved.is_err());
     let end = |name| VethEnd { name, netns: None, mac: None };
     here.create_veth(end("a"), end("b")).unwrap();
-    let index = here.by_name("b").unwrap().index;
-    here.move_to(index, &right).unwrap();
-    there.by_name("b").unwrap();
-    assert!(here.by_name("b").is_err());
+    let index = here.find_link_by_name("b").unwrap().index;
+    here.move_interface_to(index, &right).unwrap();
+    there.find_link_by_name("b").unwrap();
+    assert!(here.find_link_by_name("b").is_err());
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn addresses_and_default_routes_belong_to_their_interface() {
     let mut links = NamespaceLinks::open_in(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
-    let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
+    let (a, b) = (links.find_link_by_name("a").unwrap().index, links.find_link_by_name("b").unwrap().index);
     let (four, six) =
         (IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), "2001:2::1".parse::<Ipv6Addr>().unwrap().into());
     for index in [a, b] {
-        links.set_up(index, true).unwrap();
+        links.switch_interface(index, true).unwrap();
     }
     links.add_address(a, four, 24).unwrap();
     links.add_address(a, six, 64).unwrap();
@@ -115,7 +115,7 @@ fn addresses_and_default_routes_belong_to_their_interface() {
     assert!(links.default_routes().unwrap().is_empty());
     let route = |arguments: &'static [&'static str]| {
         let run = move || std::process::Command::new("ip").args(arguments).status();
-        netns.run_in(run).unwrap().map(|status| assert!(status.success()))
+        netns.run_in_namespace(run).unwrap().map(|status| assert!(status.success()))
     };
     match route(&["route", "add", "default", "via", "198.18.0.2"]) {
         Ok(()) => assert_eq!(links.default_routes().unwrap(), BTreeSet::from([a])),
@@ -131,9 +131,9 @@ fn route_and_neighbour_are_requested_and_found() {
     let mac = [2, 0, 0, 0, 0, 9];
     let near = VethEnd { name: "a", netns: None, mac: None };
     here.create_veth(near, VethEnd { name: "b", netns: Some(&right), mac: Some(mac) }).unwrap();
-    let (a, b) = (here.by_name("a").unwrap().index, there.by_name("b").unwrap().index);
-    here.set_up(a, true).unwrap();
-    there.set_up(b, true).unwrap();
+    let (a, b) = (here.find_link_by_name("a").unwrap().index, there.find_link_by_name("b").unwrap().index);
+    here.switch_interface(a, true).unwrap();
+    there.switch_interface(b, true).unwrap();
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let (own, far, nobody) = (ip("192.0.2.1"), ip("192.0.2.2"), ip("192.0.2.3"));
     assert_eq!(here.find_route(far, None).unwrap(), None);

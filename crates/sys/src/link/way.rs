@@ -39,14 +39,14 @@ impl NamespaceLinks {
     /// Finds the route to an address, through an interface if one is named; `None` without a route.
     pub fn find_route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
-        message.header.address_family = family_of(to);
+        message.header.address_family = address_family_of(to);
         message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
         message.attributes.push(RouteAttribute::Destination(to.into()));
         message.attributes.extend(through.map(RouteAttribute::Oif));
         let mut found = None;
         let asked = self.netlink.request_answers(RouteNetlinkMessage::GetRoute(message), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewRoute(route) = answer {
-                found = route_of(&route);
+                found = route_from_message(&route);
             }
         });
         match asked {
@@ -63,7 +63,7 @@ impl NamespaceLinks {
         let request = RouteNetlinkMessage::GetNeighbour(neighbour_message(index, ip));
         let asked = self.netlink.request_answers(request, 0, &mut |answer| {
             if let RouteNetlinkMessage::NewNeighbour(message) = answer {
-                found = neighbour_of(&message);
+                found = neighbour_from_message(&message);
             }
         });
         match asked {
@@ -86,16 +86,16 @@ impl NamespaceLinks {
     }
 }
 
-/// No route. Some unusable routes come as answers instead, see [`route_of`].
+/// No route. Some unusable routes come as answers instead, see [`route_from_message`].
 const NO_ROUTE: i32 = libc::ENETUNREACH;
 
-fn family_of(ip: IpAddr) -> AddressFamily {
+fn address_family_of(ip: IpAddr) -> AddressFamily {
     if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
 fn neighbour_message(index: u32, ip: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
-    message.header.family = family_of(ip);
+    message.header.family = address_family_of(ip);
     message.header.ifindex = index;
     message.attributes.push(NeighbourAttribute::Destination(match ip {
         IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
@@ -105,7 +105,7 @@ fn neighbour_message(index: u32, ip: IpAddr) -> NeighbourMessage {
 }
 
 /// Converts a route; `None` if it leads nowhere.
-fn route_of(message: &RouteMessage) -> Option<KernelRoute> {
+fn route_from_message(message: &RouteMessage) -> Option<KernelRoute> {
     let is_local = message.header.kind == RouteType::Local;
     if !is_local && message.header.kind != RouteType::Unicast {
         return None;
@@ -114,15 +114,15 @@ fn route_of(message: &RouteMessage) -> Option<KernelRoute> {
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Oif(index) => route.index = *index,
-            RouteAttribute::PrefSource(ip) => route.source = ip_of(ip),
-            RouteAttribute::Gateway(ip) => route.gateway = ip_of(ip),
+            RouteAttribute::PrefSource(ip) => route.source = ip_from_route_address(ip),
+            RouteAttribute::Gateway(ip) => route.gateway = ip_from_route_address(ip),
             _ => {}
         }
     }
     Some(route)
 }
 
-fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
+fn ip_from_route_address(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(ip) => Some((*ip).into()),
         RouteAddress::Inet6(ip) => Some((*ip).into()),
@@ -130,7 +130,7 @@ fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn neighbour_of(message: &NeighbourMessage) -> NeighbourEntry {
+fn neighbour_from_message(message: &NeighbourMessage) -> NeighbourEntry {
     let mac = message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
         _ => None,

@@ -40,7 +40,7 @@ pub(super) enum LockNameHolder {
 }
 
 /// Listens at the name, or with an addition where the name is taken.
-pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
+pub(super) fn listen_at_name(name: &str) -> io::Result<UnixListener> {
     let mut bound = listen_at(name);
     for number in 0..MAX_ADDITIONS {
         if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
@@ -68,11 +68,11 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
         query_listeners(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
         // Our own socket has the name, if nobody else has.
-        return netns.run_in(|| probe_listener(name, std::process::id()));
+        return netns.run_in_namespace(|| probe_listener(name, std::process::id()));
     };
     let found = others.find(NameListener::is_trusted);
     found.map_or(Ok(LockNameHolder::Nobody), |found| {
-        netns.run_in(|| LockNameHolder::Trusted(find_listening_process(&found.name)))
+        netns.run_in_namespace(|| LockNameHolder::Trusted(find_listening_process(&found.name)))
     })
 }
 
@@ -80,7 +80,7 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
 pub(super) fn has_live_listener(netns: &NetNs, name: &str) -> Result<bool, Error> {
     match query_listeners(netns, name) {
         Ok(all) => Ok(all.iter().any(NameListener::is_trusted)),
-        Err(_) => Ok(netns.run_in(|| probe_listener(name, 0))? != LockNameHolder::Nobody),
+        Err(_) => Ok(netns.run_in_namespace(|| probe_listener(name, 0))? != LockNameHolder::Nobody),
     }
 }
 

@@ -5,7 +5,7 @@
 //! frames that [`FrameSocket::send_frame`] passed to the kernel and that the kernel accepted.
 
 use super::socket::{self, call_error};
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::stamping::{self, KernelReport, WantedStamps};
 use crate::{Error, netns::NetNs};
 use std::mem::{size_of, zeroed};
@@ -65,7 +65,7 @@ impl FrameSocket {
             })?;
         }
         // The buffer grows before any frame is sent: a stamp is lost if the buffer is full.
-        make_room(&socket);
+        enlarge_stamp_buffer(&socket);
         stamping::request_stamps(&socket, options.stamps)?;
         // With protocol 0 the socket receives nothing.
         socket::bind_interface(&socket, index, 0, name)?;
@@ -114,9 +114,9 @@ impl AsFd for FrameSocket {
 }
 
 /// Enlarges the buffer for stamps as far as the kernel allows. Stamps that do not fit are lost.
-pub(super) fn make_room(socket: &OwnedFd) {
+pub(super) fn enlarge_stamp_buffer(socket: &OwnedFd) {
     if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_BUFFER_BYTES).is_err() {
-        best_effort(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_BUFFER_BYTES));
+        ignore_failure(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_BUFFER_BYTES));
     }
 }
 

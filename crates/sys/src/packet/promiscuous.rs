@@ -17,14 +17,14 @@ impl PromiscuousMode {
     /// Makes the interface promiscuous from now on; `name` is for messages.
     pub fn enable_on(netns: &NetNs, index: u32, name: &str) -> Result<Self, Error> {
         let socket = socket::open_packet_socket(netns, name)?;
-        join_promiscuous(&socket, index)
+        make_interface_promiscuous(&socket, index)
             .map_err(|e| Error::from_call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
         Ok(Self { _socket: socket })
     }
 }
 
 /// Makes the interface promiscuous as long as `socket` is open.
-pub(super) fn join_promiscuous(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
+pub(super) fn make_interface_promiscuous(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
     let request = libc::packet_mreq {
         mr_ifindex: i32::try_from(index).map_err(|_| Errno::INVAL)?,
         mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(|_| Errno::INVAL)?,

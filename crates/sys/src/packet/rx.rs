@@ -16,7 +16,7 @@ pub use blocks::{ArrivalStamp, MergedFrame, RawFrame};
 use super::promiscuous;
 use super::socket::{self, call_error};
 use crate::area::SharedArea;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
 use blocks::{RxBlocks, RxRingShape};
 use rustix::event::{PollFd, PollFlags};
@@ -144,7 +144,7 @@ impl RxRing {
         socket::bind_interface(&socket, index, libc::ETH_P_ALL, name)?;
         // The membership ends with the socket, so a process that dies does not leave the interface promiscuous.
         if options.promiscuous {
-            promiscuous::join_promiscuous(&socket, index)
+            promiscuous::make_interface_promiscuous(&socket, index)
                 .map_err(|e| Error::from_call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
         }
         let mut blocks = RxBlocks::new(area, shape);
@@ -202,7 +202,7 @@ impl RxRing {
     /// faster than they can be thrown away for `within_ns`.
     pub fn restart_ring(&mut self, within_ns: u64) -> Result<bool, Error> {
         // The kernel unbinds the socket when the interface is removed. Such a ring would stay empty for ever.
-        if !socket::is_usable(&self.socket, self.index, &self.object)? {
+        if !socket::is_socket_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
         let end = clock::monotonic_ns() + within_ns;
@@ -216,7 +216,7 @@ impl RxRing {
                 self.wait_for_frames(MAX_BLOCK_WAIT_NS)?;
             }
         }
-        self.take_statistics()?;
+        self.update_statistics()?;
         // Frames that arrived since the last look are not read yet: they belong to the new run.
         self.before = RxStats { received: self.blocks.read, ..self.total };
         Ok(true)
@@ -224,7 +224,7 @@ impl RxRing {
 
     /// Reads the counters since the ring was opened or restarted.
     pub fn read_stats(&mut self) -> Result<RxStats, Error> {
-        self.take_statistics()?;
+        self.update_statistics()?;
         Ok(RxStats {
             received: self.total.received - self.before.received,
             dropped: self.total.dropped - self.before.dropped,
@@ -234,13 +234,13 @@ impl RxRing {
 
     /// Reads how far the reader is. It distinguishes an empty ring from one whose frames are in a block that the kernel still fills.
     pub fn read_progress(&mut self) -> Result<RingProgress, Error> {
-        self.take_statistics()?;
+        self.update_statistics()?;
         Ok(RingProgress { arrived: self.total.received, read: self.blocks.read })
     }
 
-    fn take_statistics(&mut self) -> Result<(), Error> {
+    fn update_statistics(&mut self) -> Result<(), Error> {
         // A reading sets the kernel's counters to zero, and `tp_packets` includes the drops (packet(7)).
-        let since_last = socket::take_statistics(&self.socket)
+        let since_last = socket::update_statistics(&self.socket)
             .map_err(|errno| Error::from_call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
         self.total.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
         self.total.dropped += u64::from(since_last.tp_drops);
@@ -262,7 +262,7 @@ fn configure_socket(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<
     }
     // Since Linux 4.20. An older kernel refuses this, and outgoing frames are recognised by their direction (blocks.rs).
     let ignores_outgoing = i32::from(!options.outgoing);
-    best_effort(socket::set_option(
+    ignore_failure(socket::set_option(
         socket,
         libc::SOL_PACKET,
         libc::PACKET_IGNORE_OUTGOING,

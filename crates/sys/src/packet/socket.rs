@@ -22,7 +22,7 @@ pub(crate) const fn length_of<T>() -> libc::socklen_t {
 
 /// Opens a raw packet socket that receives nothing until it is bound.
 pub(super) fn open_packet_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
-    let opened = netns.run_in(|| {
+    let opened = netns.run_in_namespace(|| {
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
     })?;
     opened.map_err(|errno| {
@@ -52,7 +52,7 @@ pub(super) fn bind_interface(socket: &OwnedFd, index: u32, protocol: i32, object
 
 /// Returns true if the socket is still bound to the interface with this index, and has had no error since the last check.
 /// The kernel unbinds the socket when the interface is removed, even if another one gets the same index.
-pub(super) fn is_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bool, Error> {
+pub(super) fn is_socket_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bool, Error> {
     if take_error(socket).is_err() {
         return Ok(false);
     }
@@ -111,7 +111,7 @@ pub(crate) fn get_option<T: Copy>(
 }
 
 /// Reads and resets the statistics of a TPACKET_V3 ring.
-pub(super) fn take_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
+pub(super) fn update_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
     let none = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
     get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, none)
 }

@@ -23,7 +23,7 @@ pub use slots::TxCounts;
 
 use super::socket::{self, call_error};
 use crate::area::SharedArea;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::stamping::{self, KernelReport, WantedStamps};
 use crate::{Error, link::NamespaceLinks, netns::NetNs};
 use rustix::io::Errno;
@@ -69,7 +69,7 @@ impl TxRing {
         options: TxOptions,
     ) -> Result<Self, Error> {
         let socket = socket::open_packet_socket(netns, name)?;
-        let mtu = NamespaceLinks::open_in(netns)?.by_index(index)?.mtu as usize;
+        let mtu = NamespaceLinks::open_in(netns)?.find_link_by_index(index)?.mtu as usize;
         let shape = TxRingShape::new(options.slots, options.longest);
         // These options are set before the ring is made: afterwards the kernel refuses version and header.
         socket::set_option(
@@ -104,7 +104,7 @@ impl TxRing {
     pub fn restart_ring(&mut self) -> Result<bool, Error> {
         self.slots.reap_slots();
         // A frame that is still pending would leave in the next run.
-        if self.slots.filled > 0 || !socket::is_usable(&self.socket, self.index, &self.object)? {
+        if self.slots.filled > 0 || !socket::is_socket_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
         self.slots.counts = TxCounts::default();
@@ -176,7 +176,7 @@ impl TxRing {
 
     /// Has departures stamped from now on; numbers count the frames that are taken, from 0.
     pub fn request_stamps(&self, wanted: WantedStamps) -> Result<(), Error> {
-        super::plain::make_room(&self.socket);
+        super::plain::enlarge_stamp_buffer(&self.socket);
         stamping::request_stamps(&self.socket, wanted)
     }
 
@@ -194,7 +194,7 @@ impl TxRing {
 /// Best effort: as much of the wanted size as the kernel allows. With a small buffer each kick sends fewer frames; none is lost.
 fn enlarge_send_buffer(socket: &OwnedFd) {
     if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
-        best_effort(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
+        ignore_failure(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
     }
 }
 

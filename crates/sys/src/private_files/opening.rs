@@ -3,7 +3,7 @@
 //! Invariant: nothing is written, emptied or given another mode before the file that is open was checked.
 
 use super::{FILE_MODE, PERMISSION_BITS};
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -53,7 +53,7 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
     for _ in 0..MAX_TRIES {
         // O_EXCL first: a file that this call makes needs no check of its owner.
         match opening.open_options().create_new(true).open(&path) {
-            Ok(file) => return close_to_others(&path, &file, true).map(|()| file),
+            Ok(file) => return restrict_file_to_owner(&path, &file, true).map(|()| file),
             Err(error) if error.kind() != ErrorKind::AlreadyExists || opening == FileOpening::New => {
                 return Err(error);
             }
@@ -90,7 +90,7 @@ fn open_existing(path: &Path, opening: FileOpening, user: FileUser) -> io::Resul
 
 fn prepare_file(path: &Path, file: File, opening: FileOpening) -> io::Result<File> {
     if file.metadata()?.is_file() {
-        close_to_others(path, &file, false)?;
+        restrict_file_to_owner(path, &file, false)?;
         if opening == FileOpening::Emptied {
             // The file is truncated only after the checks: O_TRUNC at opening would have emptied any file.
             file.set_len(0)?;
@@ -138,7 +138,7 @@ impl FileUser {
         Self { own, invoker: named.filter(|_| own == 0) }
     }
 
-    fn is_own(self, owner: u32) -> bool {
+    fn is_own_user(self, owner: u32) -> bool {
         owner == self.own || self.invoker == Some(owner)
     }
 
@@ -149,7 +149,7 @@ impl FileUser {
         if kind.is_block_device() || kind.is_char_device() || kind.is_dir() {
             return Ok(());
         }
-        let is_own = self.is_own(facts.uid());
+        let is_own = self.is_own_user(facts.uid());
         if is_own && !kind.is_symlink() && facts.nlink() <= 1 {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl FileUser {
         let owner = facts.uid();
         let what = if facts.is_symlink() {
             "and is a symbolic link in a directory where others may write"
-        } else if self.is_own(owner) {
+        } else if self.is_own_user(owner) {
             "and has another name as well, in a directory where others may write"
         } else if facts.is_file() {
             "who could read the new content"
@@ -193,13 +193,13 @@ static IS_EXPOSURE_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Sets the function that is called, once in this process, if a file could not be made private: its file
 /// system has no modes (FAT), or does not allow changing them (some of NFS). The file is written anyway.
-pub fn on_exposed(tell: fn(&Path, &io::Error)) {
+pub fn set_exposed_file_callback(tell: fn(&Path, &io::Error)) {
     // The first function stays.
-    best_effort(EXPOSED_FILE_CALLBACK.set(tell));
+    ignore_failure(EXPOSED_FILE_CALLBACK.set(tell));
 }
 
 /// Gives the open file its mode. If that fails, the file is still used if only its owner may write to it.
-fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
+fn restrict_file_to_owner(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
     let mode = file.metadata()?.mode() & PERMISSION_BITS;
     if mode == FILE_MODE {
         return Ok(());
@@ -230,7 +230,9 @@ fn may_stay_exposed(error: &io::Error, mode: u32, is_new: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private_files::{create_file, create_new, open_or_create, open_to_append, write_file};
+    use crate::private_files::{
+        create_file, create_private_file, open_or_create, open_to_append, write_file,
+    };
     use std::os::unix::fs::{chown, symlink};
 
     const STRANGER: u32 = 65_534;
@@ -313,7 +315,10 @@ mod tests {
         write_file(&place.path().join("b"), "1").unwrap();
         write_file(&place.path().join("b"), "2").unwrap();
         assert_eq!(std::fs::read_to_string(directory.path().join("new")).unwrap(), "2");
-        assert_eq!(create_new(&place.path().join("b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(
+            create_private_file(&place.path().join("b")).unwrap_err().kind(),
+            ErrorKind::AlreadyExists
+        );
         symlink("loop", place.path().join("loop")).unwrap();
         assert_eq!(create_file(&place.path().join("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
@@ -337,7 +342,9 @@ mod tests {
     #[test]
     fn unchangeable_file_mode_is_tolerated_and_reported_once() {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        on_exposed(|path, _| assert!(path.ends_with("comm") && !TOLD.swap(true, Ordering::Relaxed)));
+        set_exposed_file_callback(|path, _| {
+            assert!(path.ends_with("comm") && !TOLD.swap(true, Ordering::Relaxed))
+        });
         let comm = Path::new("/proc/thread-self/comm");
         let error = std::fs::set_permissions(comm, Permissions::from_mode(FILE_MODE)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));

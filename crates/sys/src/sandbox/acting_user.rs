@@ -23,12 +23,12 @@ pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
     set_thread_res_uid(Uid::ROOT, Uid::from_raw(user.uid), Uid::ROOT).map_err(failed("setresuid"))?;
     // The change of the effective user has cleared the effective capabilities. The permitted ones, which a
     // thread could make effective again, are still set.
-    capabilities::reduce_to(ProcessCapabilities::NONE)
+    capabilities::reduce_capabilities_to(ProcessCapabilities::NONE)
 }
 
 /// Has the program that `command` starts run only as the user as whom the thread that starts it [acts](act_as_user). Its real and
 /// saved numbers would be root's. Must come before [`crate::child::terminate_with_thread`]: a change of users cancels that signal.
-pub fn keep_acting_user(command: &mut Command) {
+pub fn set_command_user(command: &mut Command) {
     let become_acting = || {
         let (user, group) = (geteuid(), getegid());
         set_thread_res_gid(group, group, group)?;
@@ -90,14 +90,14 @@ mod tests {
         let start = || {
             let mut command = Command::new("sleep");
             command.arg("1000").stdin(Stdio::null());
-            keep_acting_user(&mut command);
+            set_command_user(&mut command);
             child::terminate_with_thread(&mut command);
             command.spawn().unwrap()
         };
         let told = acting(move || {
             let mut asked = start();
             let found = std::fs::read_to_string(format!("/proc/{}/status", asked.id())).unwrap();
-            child::reload_child(&asked).unwrap();
+            child::reload_child_configuration(&asked).unwrap();
             (found, asked.wait().unwrap().signal(), start())
         });
         let Some((found, signal, mut orphan)) = told else { return };
@@ -116,7 +116,7 @@ mod tests {
             tell.send(own).unwrap();
             let mut command = Command::new("sh");
             command.args(["-c", &format!("kill -0 {own} || kill -0 {}", std::process::id())]);
-            keep_acting_user(&mut command);
+            set_command_user(&mut command);
             (status_of(std::process::id(), own).user, command.output().unwrap().status.success())
         });
         let Some((user, is_signalled)) = tried else { return };

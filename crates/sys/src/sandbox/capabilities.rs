@@ -1,7 +1,7 @@
 //! Sets of capabilities, and giving them up. Only the calling thread is changed; later threads inherit.
 
 use crate::Error;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use std::fmt;
 
@@ -141,7 +141,7 @@ fn capability_name(number: usize) -> String {
 /// `no_new_privs` alone prevents it.
 pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
     // A kernel before 4.3 has no ambient set and refuses the call: then there is nothing to clear.
-    best_effort(rustix::thread::clear_ambient_capability_set());
+    ignore_failure(rustix::thread::clear_ambient_capability_set());
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;
     if ProcessCapabilities::read_permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {
@@ -188,7 +188,7 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
 }
 
 /// Reduces the capabilities of the calling thread to the ones in `kept` that it has.
-pub(super) fn reduce_to(kept: ProcessCapabilities) -> Result<(), Error> {
+pub(super) fn reduce_capabilities_to(kept: ProcessCapabilities) -> Result<(), Error> {
     let kept = CapabilitySet::from_bits_retain(kept.0);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)

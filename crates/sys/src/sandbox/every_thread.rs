@@ -35,9 +35,9 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     // The handler is installed after the request: the first signal finds it complete.
     RIGHTS_REQUEST.open_handlers();
     // SA_RESTART: system calls of other threads must not fail because of this signal.
-    signal::set_handler(request_signal(), follow_request, libc::SA_RESTART)?;
+    signal::set_handler(request_signal(), on_rights_request, libc::SA_RESTART)?;
     // The calling thread follows at once, without a signal.
-    follow_request(request_signal());
+    on_rights_request(request_signal());
     let process = std::process::id();
     for _ in 0..MAX_SIGNAL_ROUNDS {
         // The list is read again in each round: a thread that was started in the meantime has the
@@ -95,7 +95,7 @@ fn signal_thread(process: u32, thread: u32) {
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, request_signal()) };
 }
 
-extern "C" fn follow_request(_signal: i32) {
+extern "C" fn on_rights_request(_signal: i32) {
     if RIGHTS_REQUEST.enter_handler() {
         drop_rights_of_calling_thread();
     }

@@ -124,7 +124,7 @@ struct PortAttribute {
 }
 
 /// Version of the interface, or the reason why there is none.
-pub(super) fn abi_version() -> Result<u32, MissingProtection> {
+pub(super) fn landlock_abi_version() -> Result<u32, MissingProtection> {
     let attribute: *const RulesetAttribute = std::ptr::null();
     // SAFETY: with this flag the kernel reads no attribute; the pointer is null and the size is zero.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attribute, 0_usize, 1_u32) };
@@ -154,9 +154,11 @@ const fn supported_file_rights(version: u32) -> u64 {
 }
 
 /// Restricts the calling thread and the threads that it starts; returns the version of the interface.
-pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, MissingProtection>, Error> {
+pub(super) fn restrict_with_landlock(
+    policy: &SandboxPolicy,
+) -> Result<Result<u32, MissingProtection>, Error> {
     let SandboxPolicy { files, tcp, asks_processes, .. } = policy;
-    let version = match abi_version() {
+    let version = match landlock_abi_version() {
         Ok(version) => version,
         Err(missing) => return Ok(Err(missing)),
     };

@@ -44,7 +44,7 @@ impl ActiveProtections {
         let threads = threads_of(std::process::id()).unwrap_or_default();
         let effective = threads.iter().fold(0, |all, thread| all | thread.effective);
         let is_everywhere = !threads.is_empty();
-        let partial = landlock.as_ref().ok().and_then(|version| missing_part(*version));
+        let partial = landlock.as_ref().ok().and_then(|version| missing_landlock_part(*version));
         let missing = landlock.clone().err().into_iter().chain(partial).chain(filter.err()).collect();
         Self {
             user: rustix::process::geteuid().as_raw(),
@@ -86,9 +86,9 @@ pub struct OfferedProtections {
 
 impl OfferedProtections {
     pub fn probe_kernel() -> Self {
-        let version = landlock::abi_version();
+        let version = landlock::landlock_abi_version();
         let filter = seccomp::find_missing_protection();
-        let partial = version.as_ref().ok().and_then(|version| missing_part(*version));
+        let partial = version.as_ref().ok().and_then(|version| missing_landlock_part(*version));
         Self {
             landlock: version.as_ref().ok().copied(),
             seccomp: filter.is_none(),
@@ -98,7 +98,7 @@ impl OfferedProtections {
 }
 
 /// Part that a version of Landlock does not restrict.
-fn missing_part(version: u32) -> Option<MissingProtection> {
+fn missing_landlock_part(version: u32) -> Option<MissingProtection> {
     let found = match version {
         0..=3 => {
             "TCP ports, ioctls of devices, signals and abstract sockets are not restricted (6.12 restricts them)"
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn old_landlock_names_missing_part_new_has_none() {
-        assert!(missing_part(1).is_some_and(|missing| missing.to_string().contains("TCP ports")));
-        assert_eq!(missing_part(7), None);
+        assert!(missing_landlock_part(1).is_some_and(|missing| missing.to_string().contains("TCP ports")));
+        assert_eq!(missing_landlock_part(7), None);
     }
 }

@@ -56,12 +56,12 @@ const fn unless_skip(code: u16, k: u32, skip: u8) -> SeccompInstruction {
     SeccompInstruction { code, jt: 0, jf: skip, k }
 }
 
-const fn refuse_with(errno: i32) -> u32 {
+const fn refusal_action(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
 /// Ends the process by its [handler](trap), which receives the class.
-const fn trap_in(class: ThreadClass) -> u32 {
+const fn trap_action_of(class: ThreadClass) -> u32 {
     libc::SECCOMP_RET_TRAP | class.filter_number() as u32
 }
 
@@ -69,7 +69,7 @@ const fn trap_in(class: ThreadClass) -> u32 {
 pub(super) fn find_missing_protection() -> Option<MissingProtection> {
     let found = if AUDIT_ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
-    } else if let Err(error) = is_seccomp_action_known() {
+    } else if let Err(error) = check_seccomp_action() {
         format!("this kernel has no filters (CONFIG_SECCOMP_FILTER): {error}")
     } else {
         return None;
@@ -77,7 +77,7 @@ pub(super) fn find_missing_protection() -> Option<MissingProtection> {
     Some(MissingProtection { wall: "seccomp", found })
 }
 
-fn is_seccomp_action_known() -> std::io::Result<()> {
+fn check_seccomp_action() -> std::io::Result<()> {
     let action = KILL_PROCESS;
     // SAFETY: the kernel reads one action, which is live.
     let known =
@@ -144,14 +144,14 @@ fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno>
         let body = rule_body(*rule);
         // A jump has eight bits for its distance.
         let length = u8::try_from(body.len()).map_err(|_| Errno::TOOBIG)?;
-        program.push(unless_skip(JUMP_IF_EQUAL, call_number(*call), length));
+        program.push(unless_skip(JUMP_IF_EQUAL, syscall_number(*call), length));
         program.extend(body);
     }
     for call in &list.deadly {
-        program.push(unless_skip(JUMP_IF_EQUAL, call_number(*call), 1));
-        program.push(statement(RETURN, trap_in(class)));
+        program.push(unless_skip(JUMP_IF_EQUAL, syscall_number(*call), 1));
+        program.push(statement(RETURN, trap_action_of(class)));
     }
-    program.push(statement(RETURN, refuse_with(libc::ENOSYS)));
+    program.push(statement(RETURN, refusal_action(libc::ENOSYS)));
     Ok(program)
 }
 
@@ -171,7 +171,7 @@ fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
                 body.push(unless_skip(JUMP_IF_EQUAL, *value, 1));
                 body.push(statement(RETURN, ALLOW_CALL));
             }
-            body.push(statement(RETURN, refuse_with(libc::EPERM)));
+            body.push(statement(RETURN, refusal_action(libc::EPERM)));
             body
         }
         SyscallRule::BitsAre { argument, mask, bits } => vec![
@@ -179,13 +179,13 @@ fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, ALLOW_CALL),
-            statement(RETURN, refuse_with(libc::EPERM)),
+            statement(RETURN, refusal_action(libc::EPERM)),
         ],
         SyscallRule::BitsAreNot { argument, mask, bits } => vec![
             load_argument(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
-            statement(RETURN, refuse_with(libc::EPERM)),
+            statement(RETURN, refusal_action(libc::EPERM)),
             statement(RETURN, ALLOW_CALL),
         ],
         SyscallRule::NoRightsInMode { flags } => vec![
@@ -197,13 +197,13 @@ fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
             statement(AND, SET_ID_BITS),
             unless_skip(JUMP_IF_EQUAL, 0, 1),
             statement(RETURN, ALLOW_CALL),
-            statement(RETURN, refuse_with(libc::EPERM)),
+            statement(RETURN, refusal_action(libc::EPERM)),
         ],
     }
 }
 
 /// The number of a call as filters see it. All of them fit.
-fn call_number(call: libc::c_long) -> u32 {
+fn syscall_number(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(NO_CALL)
 }
 
@@ -224,7 +224,7 @@ mod tests {
             at += 1;
             let jump = |holds: bool| usize::from(if holds { jt } else { jf });
             match code {
-                LOAD_WORD if k == CALL_NUMBER_OFFSET => accumulator = call_number(call),
+                LOAD_WORD if k == CALL_NUMBER_OFFSET => accumulator = syscall_number(call),
                 LOAD_WORD if k == ARCHITECTURE_OFFSET => accumulator = AUDIT_ARCHITECTURE.unwrap(),
                 LOAD_WORD => accumulator = arguments[(k as usize - 16) / 8],
                 AND => accumulator &= k,
@@ -244,26 +244,30 @@ mod tests {
         let program = assemble_filter(ThreadClass::Parser).unwrap();
         assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW_CALL);
         assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW_CALL, "the last one of many");
-        assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse_with(libc::ENOSYS), "older calls do it");
+        assert_eq!(
+            decide(&program, libc::SYS_clone3, &[]),
+            refusal_action(libc::ENOSYS),
+            "older calls do it"
+        );
         for call in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setns] {
-            assert_eq!(decide(&program, call, &[]), trap_in(ThreadClass::Parser), "{call}");
+            assert_eq!(decide(&program, call, &[]), trap_action_of(ThreadClass::Parser), "{call}");
         }
-        assert_eq!(decide(&program, 100_000, &[]), refuse_with(libc::ENOSYS));
+        assert_eq!(decide(&program, 100_000, &[]), refusal_action(libc::ENOSYS));
         assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW_CALL);
-        assert_eq!(decide(&program, libc::SYS_clone, &[17]), refuse_with(libc::EPERM), "a fork");
+        assert_eq!(decide(&program, libc::SYS_clone, &[17]), refusal_action(libc::EPERM), "a fork");
         let socket = |family: i32| decide(&program, libc::SYS_socket, &[family.cast_unsigned(), 2, 0]);
         assert_eq!(socket(libc::AF_INET6), ALLOW_CALL);
-        assert_eq!(socket(libc::AF_PACKET), refuse_with(libc::EPERM));
+        assert_eq!(socket(libc::AF_PACKET), refusal_action(libc::EPERM));
         let protect = |bits: i32| decide(&program, libc::SYS_mprotect, &[0, 0, bits.cast_unsigned()]);
         assert_eq!(protect(libc::PROT_READ | libc::PROT_EXEC), ALLOW_CALL);
-        assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refuse_with(libc::EPERM));
+        assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refusal_action(libc::EPERM));
     }
 
     #[test]
     fn seccomp_refuses_creating_setuid_and_setgid_files() {
         let make = (libc::O_CREAT | libc::O_WRONLY).cast_unsigned();
         let unnamed = libc::O_TMPFILE.cast_unsigned();
-        let refused = refuse_with(libc::EPERM);
+        let refused = refusal_action(libc::EPERM);
         for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
             let program = assemble_filter(class).unwrap();
             let open = |flags: u32, mode: u32| decide(&program, libc::SYS_openat, &[0, 0, flags, mode]);
@@ -277,7 +281,7 @@ mod tests {
             assert_eq!(open(libc::O_DIRECTORY.cast_unsigned(), 0o6777), ALLOW_CALL);
             assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o700]), ALLOW_CALL);
             assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o2700]), refused);
-            assert_eq!(decide(&program, libc::SYS_openat2, &[0, 0, 0, 24]), refuse_with(libc::ENOSYS));
+            assert_eq!(decide(&program, libc::SYS_openat2, &[0, 0, 0, 24]), refusal_action(libc::ENOSYS));
             assert_eq!(decide(&program, libc::SYS_fchmod, &[0, 0o4600]), refused);
         }
         #[cfg(target_arch = "x86_64")]
@@ -286,7 +290,7 @@ mod tests {
             assert_eq!(decide(&program, libc::SYS_open, &[0, make, 0o4755]), refused);
             assert_eq!(decide(&program, libc::SYS_mkdir, &[0, 0o4755]), refused);
             for call in [libc::SYS_creat, libc::SYS_chmod, libc::SYS_mknod] {
-                assert_eq!(decide(&program, call, &[0, 0o4755, 0o4755]), refuse_with(libc::ENOSYS));
+                assert_eq!(decide(&program, call, &[0, 0o4755, 0o4755]), refusal_action(libc::ENOSYS));
             }
         }
     }
@@ -298,15 +302,15 @@ mod tests {
             assert_eq!(decide(&program, call, &[]), ALLOW_CALL, "{call}");
         }
         assert_eq!(decide(&program, libc::SYS_socket, &[libc::AF_PACKET.cast_unsigned()]), ALLOW_CALL);
-        assert_eq!(decide(&program, libc::SYS_execve, &[]), trap_in(ThreadClass::Rig));
+        assert_eq!(decide(&program, libc::SYS_execve, &[]), trap_action_of(ThreadClass::Rig));
     }
 
     #[test]
     fn maps_are_read_and_programs_are_not_loaded() {
         let program = assemble_filter(ThreadClass::MapReader).unwrap();
         assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW_CALL);
-        assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse_with(libc::EPERM));
-        assert_eq!(decide(&program, libc::SYS_setns, &[]), trap_in(ThreadClass::MapReader));
+        assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refusal_action(libc::EPERM));
+        assert_eq!(decide(&program, libc::SYS_setns, &[]), trap_action_of(ThreadClass::MapReader));
     }
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
             assert_eq!(decide(&program, call, &[libc::SIGSYS.cast_unsigned()]), ALLOW_CALL, "{call}");
         }
         assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW_CALL);
-        let absent = refuse_with(libc::ENOSYS);
+        let absent = refusal_action(libc::ENOSYS);
         for call in [
             libc::SYS_ptrace,
             libc::SYS_process_vm_readv,
@@ -338,7 +342,7 @@ mod tests {
         ] {
             assert_eq!(decide(&program, call, &[]), absent, "{call}");
         }
-        let refused = refuse_with(libc::EPERM);
+        let refused = refusal_action(libc::EPERM);
         assert_eq!(decide(&program, libc::SYS_clone, &[17]), refused, "a fork");
         for family in [libc::AF_UNIX, libc::AF_PACKET] {
             assert_eq!(decide(&program, libc::SYS_socket, &[family.cast_unsigned()]), refused);

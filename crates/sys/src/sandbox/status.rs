@@ -33,7 +33,7 @@ pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
     for entry in std::fs::read_dir(&directory)? {
         // A thread that ends meanwhile does not count.
         let Ok(text) = std::fs::read_to_string(entry?.path().join("status")) else { continue };
-        threads.extend(parse_status(&text));
+        threads.extend(parse_thread_status(&text));
     }
     threads.sort_by_key(|thread| thread.thread);
     Ok(threads)
@@ -44,27 +44,27 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     value.map(str::trim)
 }
 
-fn numbers_of(text: &str, key: &str) -> Option<Vec<u32>> {
+fn status_numbers(text: &str, key: &str) -> Option<Vec<u32>> {
     let value = value_of(text, key)?;
     Some(value.split_whitespace().flat_map(str::parse).collect())
 }
 
-fn mask_of(text: &str, key: &str) -> Option<u64> {
+fn status_mask(text: &str, key: &str) -> Option<u64> {
     u64::from_str_radix(value_of(text, key)?, 16).ok()
 }
 
-fn parse_status(text: &str) -> Option<ThreadStatus> {
+fn parse_thread_status(text: &str) -> Option<ThreadStatus> {
     Some(ThreadStatus {
         thread: value_of(text, "Pid")?.parse().ok()?,
         name: value_of(text, "Name")?.to_owned(),
         // Real, effective, saved, of the file system.
         user: value_of(text, "Uid")?.split_whitespace().nth(1)?.parse().ok()?,
-        own_groups: numbers_of(text, "Gid")?,
-        groups: numbers_of(text, "Groups")?,
-        effective: mask_of(text, "CapEff")?,
-        permitted: mask_of(text, "CapPrm")?,
-        ambient: mask_of(text, "CapAmb").unwrap_or(0),
-        bounding: mask_of(text, "CapBnd")?,
+        own_groups: status_numbers(text, "Gid")?,
+        groups: status_numbers(text, "Groups")?,
+        effective: status_mask(text, "CapEff")?,
+        permitted: status_mask(text, "CapPrm")?,
+        ambient: status_mask(text, "CapAmb").unwrap_or(0),
+        bounding: status_mask(text, "CapBnd")?,
         no_new_privs: value_of(text, "NoNewPrivs") == Some("1"),
         is_filtered: value_of(text, "Seccomp") == Some("2"),
         filters: value_of(text, "Seccomp_filters").and_then(|count| count.parse().ok()),
@@ -86,10 +86,10 @@ mod tests {
     #[test]
     fn missing_kernel_status_fields_are_unknown() {
         let text = "Name:\tx\nPid:\t7\nUid:\t0\t5\t0\t0\nGid:\t7\t8\t7\t7\nGroups:\t4 20 \nCapPrm:\t0\nCapEff:\t2000\nCapBnd:\tff\nSeccomp:\t2\n";
-        let thread = parse_status(text).unwrap();
+        let thread = parse_thread_status(text).unwrap();
         assert_eq!((thread.thread, thread.user, thread.effective), (7, 5, 0x2000));
         assert_eq!((thread.own_groups, thread.groups), (vec![7, 8, 7, 7], vec![4, 20]));
         assert_eq!((thread.no_new_privs, thread.is_filtered, thread.filters), (false, true, None));
-        assert!(parse_status("Name:\tx\n").is_none());
+        assert!(parse_thread_status("Name:\tx\n").is_none());
     }
 }

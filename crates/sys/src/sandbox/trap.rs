@@ -50,7 +50,7 @@ extern "C" fn report_and_exit(_signal: c_int, info: *const TrapInfo, _context: *
     // SAFETY: the kernel passes a whole structure of this layout with a trap; a signal of another sender has
     // the same length.
     let info = unsafe { &*info };
-    let mut line = TrapLine::default();
+    let mut line = TrapMessageLine::default();
     describe_trap(&mut line, info);
     line.write_to_stderr();
     // SAFETY: the call touches no memory of this process. The handler is reset, so the signal ends the process.
@@ -59,7 +59,7 @@ extern "C" fn report_and_exit(_signal: c_int, info: *const TrapInfo, _context: *
     unsafe { libc::_exit(128 + libc::SIGSYS) };
 }
 
-fn describe_trap(line: &mut TrapLine, info: &TrapInfo) {
+fn describe_trap(line: &mut TrapMessageLine, info: &TrapInfo) {
     line.push_bytes(b"packetrig: the sandbox ends this process: thread ");
     line.push_thread_name();
     line.push_bytes(b" (class ");
@@ -74,18 +74,18 @@ fn describe_trap(line: &mut TrapLine, info: &TrapInfo) {
 }
 
 /// A line on the stack.
-struct TrapLine {
+struct TrapMessageLine {
     bytes: [u8; Self::MAX_LINE_BYTES],
     length: usize,
 }
 
-impl Default for TrapLine {
+impl Default for TrapMessageLine {
     fn default() -> Self {
         Self { bytes: [0; Self::MAX_LINE_BYTES], length: 0 }
     }
 }
 
-impl TrapLine {
+impl TrapMessageLine {
     const MAX_LINE_BYTES: usize = 320;
 
     fn push_bytes(&mut self, text: &[u8]) {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn numbers_are_written_whole() {
         for number in [0, 7, 62, 437, u32::MAX] {
-            let mut line = TrapLine::default();
+            let mut line = TrapMessageLine::default();
             line.push_number(number);
             assert_eq!(line.bytes[..line.length], *number.to_string().as_bytes());
         }
@@ -156,10 +156,10 @@ mod tests {
 
     #[test]
     fn a_line_has_an_end() {
-        let mut line = TrapLine::default();
+        let mut line = TrapMessageLine::default();
         for _ in 0..3 {
             line.push_bytes(&[b'x'; 200]);
         }
-        assert_eq!(line.length, TrapLine::MAX_LINE_BYTES);
+        assert_eq!(line.length, TrapMessageLine::MAX_LINE_BYTES);
     }
 }

@@ -36,8 +36,8 @@ impl ProcessUser {
         let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
         let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
         let mut maps = [(UID_MAP_FILE, user.uid), (GROUP_MAP, user.gid)].into_iter();
-        let exists =
-            maps.all(|(map, number)| is_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number));
+        let exists = maps
+            .all(|(map, number)| is_user_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number));
         if exists { Ok(user) } else { Err(UserError::NotMapped(user)) }
     }
 }
@@ -87,7 +87,7 @@ fn parse_user_line(line: &str) -> Option<ProcessUser> {
     Some(ProcessUser { uid, gid, name })
 }
 
-fn is_mapped(map: &str, uid: u32) -> bool {
+fn is_user_mapped(map: &str, uid: u32) -> bool {
     let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     let mut lines = numbers.chunks(3);
     numbers.is_empty()
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_private_namespace_has_few_users() {
-        assert!(is_mapped("0 0 4294967295", 65_534));
-        assert!(!is_mapped("0 1000 1", 65_534) && is_mapped("0 1000 1", 0));
+        assert!(is_user_mapped("0 0 4294967295", 65_534));
+        assert!(!is_user_mapped("0 1000 1", 65_534) && is_user_mapped("0 1000 1", 0));
     }
 }

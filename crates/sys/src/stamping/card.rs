@@ -4,7 +4,7 @@
 //! another program continues to do so.
 
 use crate::Error;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::ethtool::{EthtoolCalls, HwStamping};
 use crate::netns::NetNs;
 
@@ -34,7 +34,7 @@ impl Drop for CardStamping {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             // A removed interface needs no restoring, and a drop cannot report another failure.
-            best_effort(self.ethtool.set_card_stamping(&self.name, before));
+            ignore_failure(self.ethtool.set_card_stamping(&self.name, before));
         }
     }
 }

@@ -133,7 +133,7 @@ impl ControlMessage<'_> {
     }
 
     /// The class of service, if the message carries it: a byte for IPv4, a number for IPv6.
-    pub(super) fn read_class(self) -> Option<u8> {
+    pub(super) fn read_traffic_class(self) -> Option<u8> {
         match (self.level, self.kind) {
             (libc::IPPROTO_IP, libc::IP_TOS) => self.data.first().copied(),
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
@@ -145,7 +145,7 @@ impl ControlMessage<'_> {
     }
 
     /// The TTL or hop limit, if the message carries it.
-    pub(super) fn read_hops(self) -> Option<u8> {
+    pub(super) fn read_hop_limit(self) -> Option<u8> {
         let carries = matches!(
             (self.level, self.kind),
             (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)

@@ -10,7 +10,7 @@ const CODE_MISSED: u8 = 2;
 
 /// Stage that a packet had reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SendStage {
+pub enum PacketSendStage {
     /// Entered the queueing discipline.
     Queued,
     /// Handed to the driver, or sent onto the wire by the device's clock.
@@ -24,7 +24,7 @@ pub enum KernelReport {
     Departed {
         /// Number of the packet, from 0 on.
         number: u32,
-        stage: SendStage,
+        stage: PacketSendStage,
         stamps: PacketStamps,
     },
     /// The packet was dropped because its release time was past.
@@ -47,7 +47,7 @@ pub fn drain_reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> 
     let mut count = 0;
     let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
     while message.receive_from(socket, &mut [0; 64], flags)?.is_some() {
-        if let Some(report) = report_of(message.control_messages()) {
+        if let Some(report) = kernel_report_from(message.control_messages()) {
             take(report);
             count += 1;
         }
@@ -56,7 +56,7 @@ pub fn drain_reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> 
 }
 
 /// Builds a report. Error and stamp may come in any order.
-pub(super) fn report_of(controls: ControlMessages<'_>) -> Option<KernelReport> {
+pub(super) fn kernel_report_from(controls: ControlMessages<'_>) -> Option<KernelReport> {
     let mut error = None;
     let mut stamps = PacketStamps::default();
     for control in controls {
@@ -98,10 +98,10 @@ impl ExtendedError {
     fn to_report(&self, stamps: PacketStamps) -> KernelReport {
         match (self.origin, self.info) {
             (libc::SO_EE_ORIGIN_TIMESTAMPING, SENT_STAMP) => {
-                KernelReport::Departed { number: self.data, stage: SendStage::Sent, stamps }
+                KernelReport::Departed { number: self.data, stage: PacketSendStage::Sent, stamps }
             }
             (libc::SO_EE_ORIGIN_TIMESTAMPING, QUEUED_STAMP) => {
-                KernelReport::Departed { number: self.data, stage: SendStage::Queued, stamps }
+                KernelReport::Departed { number: self.data, stage: PacketSendStage::Queued, stamps }
             }
             (ORIGIN_RELEASE_TIME, low) => {
                 // `ee_data` and `ee_info` hold the upper and the lower half of the release time (linux/errqueue.h).

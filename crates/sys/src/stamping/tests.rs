@@ -1,4 +1,4 @@
-use super::report::report_of;
+use super::report::kernel_report_from;
 use super::*;
 use crate::clock;
 use std::net::UdpSocket;
@@ -44,7 +44,7 @@ fn datagram_departure_and_arrival_stamps_are_ordered() {
                 _ => None,
             })
         };
-        let (queued, sent) = (of(SendStage::Queued).unwrap(), of(SendStage::Sent).unwrap());
+        let (queued, sent) = (of(PacketSendStage::Queued).unwrap(), of(PacketSendStage::Sent).unwrap());
         assert!(before <= queued && queued <= sent && sent <= after, "{number}");
         // Arrivals are stamped once the kernel has switched it on, a little after it was asked for.
         assert!(arrival.is_none_or(|arrival| sent <= arrival && arrival <= after), "{number}");
@@ -83,7 +83,7 @@ fn control(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
 }
 
 fn of_bytes(rest: &[u8]) -> Option<KernelReport> {
-    report_of(ControlMessages { rest })
+    kernel_report_from(ControlMessages { rest })
 }
 
 fn failure(origin: u8, code: u8, info: u32, data: u32) -> Vec<u8> {
@@ -108,7 +108,7 @@ fn hardware_stamp_is_third_timestamp() {
     let mut bytes = control(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &times);
     bytes.extend(failure(4, 0, 0, 7));
     let stamps = PacketStamps { software_ns: None, hardware_ns: Some(3_000_000_500) };
-    let departed = KernelReport::Departed { number: 7, stage: SendStage::Sent, stamps };
+    let departed = KernelReport::Departed { number: 7, stage: PacketSendStage::Sent, stamps };
     assert_eq!(of_bytes(&bytes), Some(departed));
 }
 

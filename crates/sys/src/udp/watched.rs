@@ -20,11 +20,14 @@ pub struct WatchedSocket {
 impl WatchedSocket {
     /// Binds to an address in a namespace.
     pub fn bind_in(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
-        let socket = netns.run_in(|| UdpSocket::bind(address))?.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => Error::Busy { object: format!("UDP {address}"), holder: None },
-            _ => Error::from_call("bind", address.to_string(), error)
-                .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE"),
-        })?;
+        let socket =
+            netns.run_in_namespace(|| UdpSocket::bind(address))?.map_err(|error| match error.kind() {
+                std::io::ErrorKind::AddrInUse => {
+                    Error::Busy { object: format!("UDP {address}"), holder: None }
+                }
+                _ => Error::from_call("bind", address.to_string(), error)
+                    .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE"),
+            })?;
         let object = address.to_string();
         match address.ip() {
             IpAddr::V4(_) => {

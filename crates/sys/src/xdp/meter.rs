@@ -5,7 +5,7 @@
 
 use super::METER_PROGRAM;
 use super::ring::{self, InterfaceRings, XdpFrame};
-use super::rx::{self, FilterMaker, LoadedProgram, PassedFrames, XdpRx, XdpRxOptions};
+use super::rx::{self, FilterMaker, FramesPassedToStack, LoadedProgram, XdpRx, XdpRxOptions};
 use crate::bpf::BpfProgram;
 use crate::netns::NetNs;
 use crate::{Error, clock};
@@ -57,15 +57,16 @@ pub struct UnattachedProgram {
 }
 
 impl UnattachedProgram {
-    pub fn load_meter() -> Result<Self, Error> {
-        let options = XdpRxOptions { native: true, snap: KEPT_FRAME_BYTES, pass: PassedFrames::Nothing };
-        let LoadedProgram { program, rings } = rx::load_with_rings(&METER_PROGRAM, options)?;
+    pub fn load_meter_program() -> Result<Self, Error> {
+        let options =
+            XdpRxOptions { native: true, snap: KEPT_FRAME_BYTES, pass: FramesPassedToStack::Nothing };
+        let LoadedProgram { program, rings } = rx::load_program_with_rings(&METER_PROGRAM, options)?;
         Ok(Self { program, rings })
     }
 
     /// Runs the program once on a frame of at least 14 bytes, and returns the record that it put into a ring.
     pub fn run_on_frame(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
-        self.program.run_once(frame)?;
+        self.program.run_program_once(frame)?;
         // The time is a later one, because a fresh record would be held back.
         self.rings.receive_frames(1, clock::monotonic_ns().saturating_add(ring::MIN_FRAME_AGE_NS), sink);
         Ok(())
@@ -74,7 +75,7 @@ impl UnattachedProgram {
     /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
         // More frames would find the ring full, and the time of a drop would be measured.
-        let time = self.program.measure_run_ns(frame, ring::frames_per_ring(KEPT_FRAME_BYTES as usize));
+        let time = self.program.measure_run_time_ns(frame, ring::frames_per_ring(KEPT_FRAME_BYTES as usize));
         // Empties the ring for the next measurement.
         self.rings.receive_frames(usize::MAX, u64::MAX, &mut |_| ());
         time

@@ -69,7 +69,7 @@ impl InterfaceRings {
         now: u64,
         sink: &mut dyn FnMut(XdpFrame<'_>),
     ) -> usize {
-        let used = self.read_written();
+        let used = self.refresh_written_counters();
         // A single ring is in order by itself, so its records need not settle.
         let settled = if used > 1 { now.saturating_sub(MIN_FRAME_AGE_NS) } else { u64::MAX };
         let mut given = 0;
@@ -87,19 +87,19 @@ impl InterfaceRings {
     }
 
     /// Reads the writers' counters; returns how many rings were ever used.
-    fn read_written(&mut self) -> usize {
+    fn refresh_written_counters(&mut self) -> usize {
         let mut used = 0;
         for ring in 0..self.cursors.len() {
             // Acquire: a record is whole once the counter has passed it.
             let written = self.area.long(ring * VALUE + WRITTEN).load(Ordering::Acquire);
             used += usize::from(written > 0);
             self.cursors[ring].written = written;
-            self.note_next(ring);
+            self.update_next_record_time(ring);
         }
         used
     }
 
-    fn note_next(&mut self, ring: usize) {
+    fn update_next_record_time(&mut self, ring: usize) {
         let cursor = &mut self.cursors[ring];
         if cursor.read < cursor.written {
             let at = ring * VALUE + DATA + ring_offset(cursor.read);
@@ -140,7 +140,7 @@ impl InterfaceRings {
             let is_header = stated & HEADER != 0;
             sink(XdpFrame { bytes, full_len, monotonic_ns: cursor.next, is_header });
             self.cursors[ring].read += (HEAD + len.next_multiple_of(8)) as u64;
-            self.note_next(ring);
+            self.update_next_record_time(ring);
             given += 1;
         }
         given

@@ -22,12 +22,12 @@ pub struct XdpRxOptions {
     /// Bytes of a frame to keep at most.
     pub snap: u32,
     /// Frames that continue to the kernel's stack afterwards; all other frames end here.
-    pub pass: PassedFrames,
+    pub pass: FramesPassedToStack,
 }
 
 /// Frames that continue to the kernel's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PassedFrames {
+pub enum FramesPassedToStack {
     Nothing,
     /// ARP, ICMP and ICMPv6, also behind VLAN tags.
     Neighbours,
@@ -73,8 +73,9 @@ impl XdpRx {
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let LoadedProgram { program, rings } = load_with_rings(code, options)?;
-        let in_front = filter.map(|filter| FilterInFront::load_in_front(&program, filter)).transpose()?;
+        let LoadedProgram { program, rings } = load_program_with_rings(code, options)?;
+        let in_front =
+            filter.map(|filter| FrontFilterProgram::load_filter_in_front(&program, filter)).transpose()?;
         let first = in_front.as_ref().map_or(&program, |in_front| &in_front.filter);
         let shut = BpfProgram::load_xdp("shut", &super::PASS_PROGRAM, true)?;
         let attachment = first.attach_xdp(netns, index, options.native, object)?;
@@ -83,7 +84,7 @@ impl XdpRx {
 
     /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
     pub fn narrow_to_filter(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
-        let in_front = FilterInFront::load_in_front(&self.program, filter)?;
+        let in_front = FrontFilterProgram::load_filter_in_front(&self.program, filter)?;
         self.attachment.replace_program(&in_front.filter)?;
         self.behind = Some(in_front.table);
         Ok(())
@@ -96,10 +97,11 @@ impl XdpRx {
 
     /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
-        let options = XdpRxOptions { native: true, snap: MAX_WHOLE_FRAME_BYTES, pass: PassedFrames::Nothing };
-        load_with_rings(&RECEIVE_PROGRAM, options)?
+        let options =
+            XdpRxOptions { native: true, snap: MAX_WHOLE_FRAME_BYTES, pass: FramesPassedToStack::Nothing };
+        load_program_with_rings(&RECEIVE_PROGRAM, options)?
             .program
-            .measure_run_ns(frame, ring::frames_per_ring(frame.len()))
+            .measure_run_time_ns(frame, ring::frames_per_ring(frame.len()))
     }
 
     /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
@@ -114,17 +116,17 @@ impl XdpRx {
 }
 
 /// A program that calls another for the frames it wants, and the table through which it does.
-struct FilterInFront {
+struct FrontFilterProgram {
     filter: BpfProgram,
     table: BpfMap,
 }
 
-impl FilterInFront {
-    fn load_in_front(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<Self, Error> {
+impl FrontFilterProgram {
+    fn load_filter_in_front(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<Self, Error> {
         let table = BpfMap::create_zeroed("behind", MapKind::Programs, 4, 1)?;
         table.set_program(0, program)?;
         // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
-        let [load, rest] = table.load_into(2);
+        let [load, rest] = table.load_map_instructions(2);
         let pass = [0xb7 | 2 << 32, 0x95];
         let wanted = [0x61bf, load, rest, 0x3b7, 0x85 | 12 << 32, pass[0], pass[1]];
         Ok(Self { filter: BpfProgram::load_xdp("filter", &filter(&wanted, &pass), true)?, table })
@@ -138,14 +140,17 @@ pub(super) struct LoadedProgram {
 }
 
 /// Loads a program with its rings, empty.
-pub(super) fn load_with_rings(code: &BpfObject<'_>, options: XdpRxOptions) -> Result<LoadedProgram, Error> {
+pub(super) fn load_program_with_rings(
+    code: &BpfObject<'_>,
+    options: XdpRxOptions,
+) -> Result<LoadedProgram, Error> {
     let processors = sched::possible_cpus();
     let rings = BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, processors)?;
     let settings_map = BpfMap::create_zeroed("settings", MapKind::Array, settings::SIZE, 1)?;
     let answer = match options.pass {
-        PassedFrames::Nothing => XDP_DROP_ACTION,
-        PassedFrames::Neighbours => FRAMES_BY_KIND,
-        PassedFrames::Everything => XDP_PASS_ACTION,
+        FramesPassedToStack::Nothing => XDP_DROP_ACTION,
+        FramesPassedToStack::Neighbours => FRAMES_BY_KIND,
+        FramesPassedToStack::Everything => XDP_PASS_ACTION,
     };
     let mut value = [0; settings::SIZE];
     value[settings::SNAP..settings::SNAP + 4]

@@ -19,7 +19,7 @@ use super::TAP_PROGRAM;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
 use super::rx::{FilterMaker, MAX_WHOLE_FRAME_BYTES};
 use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::layout::tap::orders as fields;
 use crate::link::Mac;
 use crate::netns::NetNs;
@@ -108,7 +108,7 @@ impl TapForwarding {
         let mut rings = Vec::new();
         for direction in [0, 1] {
             let maps = DirectionMaps::create_maps(netns, orders, direction, &forwarding.counts, &numbers)?;
-            let entry = maps.load_entry(orders, filter)?;
+            let entry = maps.load_entry_program(orders, filter)?;
             forwarding.behind.extend(entry.table);
             rings.extend(maps.share_rings()?);
             first.push(entry.program);
@@ -159,7 +159,7 @@ impl TapForwarding {
     pub fn end_forwarding(&mut self) {
         for attachment in self.attachments.drain(..) {
             // An interface that has gone has taken the program with it.
-            best_effort(attachment.detach_program("a side of the tap"));
+            ignore_failure(attachment.detach_program("a side of the tap"));
         }
     }
 }
@@ -199,7 +199,7 @@ impl PinnedForwarding {
             let path = self.directory.join(name);
             if path.exists() {
                 // An interface that has gone has taken the program with it.
-                best_effort(BpfAttachment::open_pinned(&path)?.detach_program("a side of the tap"));
+                ignore_failure(BpfAttachment::open_pinned(&path)?.detach_program("a side of the tap"));
             }
         }
         Ok(())
@@ -258,22 +258,22 @@ impl<'a> DirectionMaps<'a> {
             rings: rings.transpose()?,
         };
         maps.orders.set_value(0, &direction_orders(orders, direction))?;
-        maps.set_exits(netns, orders)?;
+        maps.set_redirect_exits(netns, orders)?;
         Ok(maps)
     }
 
     /// Sets the exits, the mirrors first: the last exit gets the frame itself, the other exits get clones.
-    fn set_exits(&self, netns: &NetNs, orders: &TapForwardingRules) -> Result<(), Error> {
+    fn set_redirect_exits(&self, netns: &NetNs, orders: &TapForwardingRules) -> Result<(), Error> {
         let peer = orders.sides[1 - self.direction];
         let mut index = 0;
         for (number, mirror) in orders.mirrors.iter().enumerate() {
             let program = self.mirror_program(orders, number, mirror)?;
-            self.exits.set_exit(netns, index, mirror.index, Some(&program))?;
+            self.exits.set_redirect_exit(netns, index, mirror.index, Some(&program))?;
             index += 1;
         }
         let bare = if orders.trailer { Some(load_program(AttachPoint::Exit, "bare", &[])?) } else { None };
-        self.exits.set_exit(netns, index, peer, bare.as_ref())?;
-        self.peer.set_exit(netns, 0, peer, None)
+        self.exits.set_redirect_exit(netns, index, peer, bare.as_ref())?;
+        self.peer.set_redirect_exit(netns, 0, peer, None)
     }
 
     fn mirror_program(
@@ -287,25 +287,25 @@ impl<'a> DirectionMaps<'a> {
         load_program(AttachPoint::Exit, "mirror", &[&own, self.counts])
     }
 
-    fn load_entry(
+    fn load_entry_program(
         &self,
         orders: &TapForwardingRules,
         filter: Option<FilterMaker<'_>>,
-    ) -> Result<TapEntry, Error> {
+    ) -> Result<TapEntryProgram, Error> {
         let mut maps = vec![&self.orders, self.counts, self.numbers, &self.peer, &self.exits];
         maps.extend(&self.rings);
         if orders.mirrors.is_empty() && orders.capture.is_none() {
             let program = load_program(AttachPoint::Interface, "plain", &maps)?;
-            return Ok(TapEntry { program, table: None });
+            return Ok(TapEntryProgram { program, table: None });
         }
         let section = if self.rings.is_some() { "record" } else { "copy" };
         let copy = load_program(AttachPoint::Interface, section, &maps)?;
-        let Some(filter) = filter else { return Ok(TapEntry { program: copy, table: None }) };
+        let Some(filter) = filter else { return Ok(TapEntryProgram { program: copy, table: None }) };
         let table = BpfMap::create_zeroed("behind", MapKind::Programs, 4, 2)?;
         table.set_program(0, &copy)?;
         table.set_program(1, &load_program(AttachPoint::Interface, "plain", &maps)?)?;
-        let code = filter(&tail_call(&table, 0), &tail_call(&table, 1));
-        Ok(TapEntry { program: BpfProgram::load_xdp("filter", &code, true)?, table: Some(table) })
+        let code = filter(&tail_call_instructions(&table, 0), &tail_call_instructions(&table, 1));
+        Ok(TapEntryProgram { program: BpfProgram::load_xdp("filter", &code, true)?, table: Some(table) })
     }
 
     fn share_rings(&self) -> Result<Option<TapRings>, Error> {
@@ -317,19 +317,19 @@ impl<'a> DirectionMaps<'a> {
 }
 
 /// First program at an interface, and the table through which a filter calls the other programs.
-struct TapEntry {
+struct TapEntryProgram {
     program: BpfProgram,
     table: Option<BpfMap>,
 }
 
 /// r1 = context; r2 = table (two instructions); r3 = which; call `bpf_tail_call`; nothing follows a call that works.
-fn tail_call(table: &BpfMap, which: u64) -> [BpfInstruction; 7] {
-    let [load, rest] = table.load_into(2);
+fn tail_call_instructions(table: &BpfMap, which: u64) -> [BpfInstruction; 7] {
+    let [load, rest] = table.load_map_instructions(2);
     [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95]
 }
 
 fn load_program(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<BpfProgram, Error> {
-    BpfProgram::load_for(
+    BpfProgram::load_program_for(
         place,
         section,
         &TAP_PROGRAM.link_program(section, maps)?,

@@ -11,13 +11,13 @@ mod runs;
 mod tables;
 
 pub use runs::{FrameRun, RunProgress};
-pub use tables::{FieldChange, FrameShape, FrameTables, OpKind, ShapeChecksum};
+pub use tables::{FieldChange, FieldChangeKind, FrameShape, FrameTables, ShapeChecksum};
 
 use super::buckets::BUCKET_COUNT;
 use super::{SEND_PROGRAM, XDP_SECTION};
 use crate::area::SharedArea;
 use crate::bpf::{BpfMap, BpfProgram, MapKind};
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::layout::send::{self as layout, control, lane};
 use crate::netns::NetNs;
 use crate::{Error, sched, signal};
@@ -138,14 +138,14 @@ impl LiveTx {
 
     /// Starts the thread that runs the program, in the interface's namespace. From now on frames leave when they are due.
     pub fn start_thread(&mut self, netns: &NetNs, name: String) -> Result<(), Error> {
-        signal::allow_nudges()?;
+        signal::enable_nudge_signal()?;
         let shared = Arc::clone(&self.shared);
-        self.thread = Some(netns.spawn_in(name, move || {
+        self.thread = Some(netns.spawn_in_namespace(name, move || {
             // Without CAP_SYS_NICE the thread is only late more often, which the frames' errors show.
-            best_effort(sched::request_precedence());
+            ignore_failure(sched::request_precedence());
             // Each call ends by a signal or after `u32::MAX` runs.
             while !shared.quit.load(Ordering::Acquire) {
-                shared.program.run_live(&shared.frame, shared.batch, u32::MAX)?;
+                shared.program.run_on_live_frames(&shared.frame, shared.batch, u32::MAX)?;
             }
             Ok(())
         })?);
@@ -199,7 +199,7 @@ impl LiveTx {
     }
 
     /// Reads the counts of a lane.
-    pub fn read_lane(&self, lane: u32) -> LaneCounts {
+    pub fn read_lane_counts(&self, lane: u32) -> LaneCounts {
         LaneCounts {
             frames: self.lane_field(lane, lane::FRAMES),
             bytes: self.lane_field(lane, lane::BYTES),
@@ -236,15 +236,20 @@ impl LiveTx {
         const FRAMES: u32 = 1 << 20;
         let run = FrameRun { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
         assert!(self.thread.is_none() && self.push_run(&run), "only before the start");
-        self.shared.program.measure_run_ns(&self.shared.frame, FRAMES)
+        self.shared.program.measure_run_time_ns(&self.shared.frame, FRAMES)
     }
 
     /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
-    pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
+    pub fn build_single_frame(
+        &mut self,
+        shape: u32,
+        number: u64,
+        len: usize,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let run = FrameRun { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape };
         assert!(self.thread.is_none() && self.push_run(&run), "only before the start");
         let longest = self.shared.frame.len();
-        let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;
+        let (answer, frame) = self.shared.program.run_program_once(&vec![0xa5; longest])?;
         Ok((answer == XDP_REDIRECT_ACTION && frame.len() == len).then_some(frame))
     }
 }

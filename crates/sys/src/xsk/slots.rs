@@ -146,7 +146,7 @@ impl FrameSlots {
         }
         self.free.pop();
         self.lengths[slot as usize] = len;
-        let entries = self.entries_of(slot);
+        let entries = self.ring_entries_of_slot(slot);
         self.write_entries(self.produced, slot);
         self.produced = self.produced.wrapping_add(entries);
         // The kernel completes each entry by itself, so a frame in pieces needs as many completions.
@@ -182,7 +182,7 @@ impl FrameSlots {
         self.memory.bytes(frame + 12, 2) == [0x81, 0x00]
     }
 
-    fn entries_of(&self, slot: u32) -> u32 {
+    fn ring_entries_of_slot(&self, slot: u32) -> u32 {
         clamp_to_u32(self.lengths[slot as usize].div_ceil(self.shape.chunk))
     }
 
@@ -191,7 +191,7 @@ impl FrameSlots {
         let start = slot as usize * self.shape.slot_bytes();
         let chunk = self.shape.chunk;
         let len = self.lengths[slot as usize];
-        for piece in 0..self.entries_of(slot) {
+        for piece in 0..self.ring_entries_of_slot(slot) {
             let behind = piece as usize * chunk;
             let rest = len - behind;
             let bytes = rest.min(chunk);
@@ -210,10 +210,10 @@ impl FrameSlots {
         if ahead > u32::MAX / 2 {
             return None;
         }
-        self.advance_reached(ahead)
+        self.advance_reached_entries(ahead)
     }
 
-    fn advance_reached(&mut self, mut entries: u32) -> Option<PendingSlot> {
+    fn advance_reached_entries(&mut self, mut entries: u32) -> Option<PendingSlot> {
         self.reached = self.reached.wrapping_add(entries);
         let mut last = None;
         while entries > 0 {
@@ -230,12 +230,12 @@ impl FrameSlots {
 
     /// The kernel has stopped at a frame that the interface dropped: this enters the frame again,
     /// before all other frames.
-    pub(super) fn enter_again(&mut self) {
+    pub(super) fn reenter_stopped_frame(&mut self) {
         let shown = self.record_reached_slot().and_then(|last| last.slot);
         // If there were only drops, the counter in the ring is late (see the module). Then the kernel stopped
         // at the next frame in order.
         let Some(slot) = shown.or_else(|| self.forward_next_slot()) else { return };
-        let entries = self.entries_of(slot);
+        let entries = self.ring_entries_of_slot(slot);
         self.shift_pending_entries(entries);
         self.write_entries(self.reached, slot);
         // The kernel completes the dropped attempt, too.
@@ -246,7 +246,7 @@ impl FrameSlots {
     /// Counts the next frame as passed, and the entries that the kernel skips before it.
     fn forward_next_slot(&mut self) -> Option<u32> {
         while let Some(front) = self.waiting.front().copied() {
-            self.advance_reached(front.entries);
+            self.advance_reached_entries(front.entries);
             if front.slot.is_some() {
                 return front.slot;
             }
@@ -302,7 +302,7 @@ impl FrameSlots {
             // If the kernel has taken the first pieces of a frame, the frame stays: the kernel waits
             // for the other pieces.
             let PendingSlot { slot, entries } = self.waiting[index];
-            if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
+            if let Some(slot) = slot.filter(|slot| self.ring_entries_of_slot(*slot) == entries) {
                 self.invalidate_entries(at, entries);
                 self.waiting[index].slot = None;
                 withdrawn += 1;

@@ -4,7 +4,7 @@ use super::ring::{RingLayout, XskRing};
 use super::slots::{FrameSlots, SlotShape, TxCounts};
 use crate::area::SharedArea;
 use crate::convert::checked_usize;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crate::link::NamespaceLinks;
 use crate::packet::socket::{call_error, get_option, length_of, set_option};
 use crate::{Error, UnsupportedFeature, clock, kernel, netns::NetNs};
@@ -81,13 +81,13 @@ pub fn af_xdp_obstacle(netns: &NetNs) -> Option<Error> {
 
 fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
     let family = AddressFamily::from_raw(AF_XDP_FAMILY);
-    let opened =
-        netns.run_in(|| rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None))?;
+    let opened = netns
+        .run_in_namespace(|| rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None))?;
     opened.map_err(|errno| match errno {
         Errno::AFNOSUPPORT => UnsupportedFeature {
             feature: "sending through AF_XDP",
             needs: "a kernel with CONFIG_XDP_SOCKETS".into(),
-            found: kernel::release_name(),
+            found: kernel::kernel_release_name(),
         }
         .into(),
         errno => Error::from_call("socket(AF_XDP)", object, errno).with_rights(MISSING_RIGHTS_TEXT),
@@ -106,7 +106,7 @@ impl XskTx {
         let until = clock::monotonic_ns() + REBIND_TIMEOUT_NS;
         let mut options = options;
         loop {
-            match Self::open_once(netns, index, name, options) {
+            match Self::open_with_copy_mode(netns, index, name, options) {
                 Err(error) if error.errno() == Some(libc::EBUSY) => {
                     if clock::monotonic_ns() >= until {
                         return Err(Error::Busy { object: format!("queue 0 of {name}"), holder: None });
@@ -121,9 +121,14 @@ impl XskTx {
         }
     }
 
-    fn open_once(netns: &NetNs, index: u32, name: &str, options: XskOptions) -> Result<Self, Error> {
+    fn open_with_copy_mode(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: XskOptions,
+    ) -> Result<Self, Error> {
         let socket = open_xdp_socket(netns, name)?;
-        let mtu = NamespaceLinks::open_in(netns)?.by_index(index)?.mtu as usize;
+        let mtu = NamespaceLinks::open_in(netns)?.find_link_by_index(index)?.mtu as usize;
         let shape = SlotShape::new(options.slots, options.longest);
         let lent = if options.zero_copy { MAX_LENT_CHUNKS } else { 0 };
         let memory = register_memory(&socket, shape, lent, name)?;
@@ -153,7 +158,7 @@ impl XskTx {
         fill.publish_produced(lent);
         if set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
             // The buffer is as large as the kernel allows: a smaller one only means fewer frames in each call.
-            best_effort(set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
+            ignore_failure(set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
         // The kernel takes no more rings once the socket is bound.
         bind_queue(&socket, index, shape, options.zero_copy, name)?;
@@ -203,7 +208,7 @@ impl XskTx {
                 // The interface dropped the frame at which the kernel stopped, and the kernel will not
                 // try it again (slots.rs).
                 Err(Errno::BUSY) if self.mode == CopyMode::Copy => {
-                    self.slots.enter_again();
+                    self.slots.reenter_stopped_frame();
                     break;
                 }
                 // The frames stay pending, and the next kick tries again.
@@ -359,7 +364,7 @@ fn bind_queue(
         Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
             feature: "sending frames longer than a page through AF_XDP",
             needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
-            found: format!("{} on {name}", kernel::release_name()),
+            found: format!("{} on {name}", kernel::kernel_release_name()),
         }
         .into()),
         _ => Err(error),

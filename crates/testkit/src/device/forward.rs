@@ -60,13 +60,13 @@ struct SideReport {
     own_losses: u64,
 }
 
-type Outcome = Result<SideReport, packetrig_sys::Error>;
+type PortOutcome = Result<SideReport, packetrig_sys::Error>;
 
 /// A running device. Dropping it stops it.
 #[derive(Debug)]
 pub struct Device {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Outcome>>,
+    threads: Vec<JoinHandle<PortOutcome>>,
 }
 
 impl Device {
@@ -76,7 +76,7 @@ impl Device {
         let stop = Arc::new(AtomicBool::new(false));
         let mut sides = Vec::new();
         for port in 0..interfaces.len() {
-            sides.push(Side::open_rings(netns, interfaces, &indices, port)?);
+            sides.push(DevicePortPath::open_rings(netns, interfaces, &indices, port)?);
         }
         // All rings are open here, so a port that cannot be opened leaves no thread behind. From here on, a failure
         // drops the device, and its drop stops the threads.
@@ -94,7 +94,7 @@ impl Device {
     }
 
     /// Sends the frames that still wait, stops, and returns the report.
-    pub fn stop_and_report(mut self) -> Result<DeviceReport, Error> {
+    pub fn stop_forwarding_device(mut self) -> Result<DeviceReport, Error> {
         self.stop.store(true, Ordering::Release);
         let mut report = DeviceReport::default();
         for (port, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
@@ -118,16 +118,16 @@ impl Drop for Device {
 
 fn interface_indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
-    interfaces.iter().map(|name| links.by_name(name).map(|link| link.index)).collect()
+    interfaces.iter().map(|name| links.find_link_by_name(name).map(|link| link.index)).collect()
 }
 
 /// Data path of one port through the device.
-struct Side {
+struct DevicePortPath {
     rx: RxRing,
     out: OutgoingRings,
 }
 
-impl Side {
+impl DevicePortPath {
     fn open_rings(
         netns: &NetNs,
         interfaces: &[String],
@@ -145,7 +145,11 @@ impl Side {
         Ok(Self { rx, out: OutgoingRings { rings: exits, losses: 0 } })
     }
 
-    fn forward_until_stopped(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
+    fn forward_until_stopped(
+        mut self,
+        mut impairer: FrameImpairer<KeyTruths>,
+        stop: &AtomicBool,
+    ) -> PortOutcome {
         // An error is ignored: delayed frames then leave some 50 us later.
         drop(clock::tighten_timer_slack());
         let mut last = None;
@@ -155,7 +159,7 @@ impl Side {
             if last.is_none() && stop.load(Ordering::Acquire) {
                 last = Some(LastFrames::in_ring(&mut self.rx)?);
             }
-            let taken = self.forward_batch(&mut impairer)?;
+            let taken = self.forward_frame_batch(&mut impairer)?;
             if let Some(last) = &last
                 && let Some(unread) = last.count_unread_frames(&mut self.rx)?
             {
@@ -175,7 +179,7 @@ impl Side {
     }
 
     /// Forwards the available frames, and the delayed frames that are due now. Returns how many came.
-    fn forward_batch(
+    fn forward_frame_batch(
         &mut self,
         impairer: &mut FrameImpairer<KeyTruths>,
     ) -> Result<usize, packetrig_sys::Error> {
@@ -186,14 +190,14 @@ impl Side {
             let arrived = offset.to_monotonic(frame.realtime_ns);
             impairer.accept_frame(arrived, frame.bytes, &mut |bytes, _| out.send_to_all(bytes));
         });
-        impairer.release_due(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
-        out.kick_pending()?;
+        impairer.release_due_frames(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
+        out.kick_pending_rings()?;
         Ok(taken)
     }
 
     fn sleep_until_due(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
         let nap = impairer
-            .next_due()
+            .next_due_time()
             .map_or(STOP_CHECK_INTERVAL_NS, |due| due.saturating_sub(clock::monotonic_ns()));
         if nap > 0 { self.rx.wait_for_frames(nap.min(STOP_CHECK_INTERVAL_NS)) } else { Ok(()) }
     }
@@ -248,14 +252,14 @@ impl OutgoingRings {
         }
     }
 
-    fn kick_pending(&mut self) -> Result<(), packetrig_sys::Error> {
+    fn kick_pending_rings(&mut self) -> Result<(), packetrig_sys::Error> {
         self.rings.iter_mut().filter(|ring| ring.pending_frames() > 0).try_for_each(TxRing::kick_kernel)
     }
 
     fn drain_rings(&mut self) -> Result<(), packetrig_sys::Error> {
         let mut kicks_left = MAX_KICKS;
         while kicks_left > 0 && self.rings.iter().any(|ring| ring.pending_frames() > 0) {
-            self.kick_pending()?;
+            self.kick_pending_rings()?;
             kicks_left -= 1;
         }
         Ok(())

@@ -17,13 +17,13 @@ pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
     let Some((first, others)) = ports.split_first() else { return Ok(()) };
     // A bridge port forwards to all ports or to none. So pairs with the first port represent all pairs.
     for other in others {
-        await_arrival(first, other)?;
-        await_arrival(other, first)?;
+        await_test_frame(first, other)?;
+        await_test_frame(other, first)?;
     }
     Ok(())
 }
 
-fn await_arrival(from: &LabPort, to: &LabPort) -> Result<(), Error> {
+fn await_test_frame(from: &LabPort, to: &LabPort) -> Result<(), Error> {
     let small = RxOptions { blocks: 4, retire_ms: 1, ..RxOptions::default() };
     let mut rx = RxRing::open_on_interface(to.netns(), to.link.index, INTERFACE, small)?;
     let options = TxOptions { slots: 16, ..TxOptions::default() };

@@ -93,7 +93,7 @@ pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>,
         return Err(ProgramRefusal::Length(insns.len()));
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
-        let op = decode_op(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
+        let op = decode_operation(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
         // The furthest instruction that may be next. Offsets are unsigned, so every jump goes forward and each program ends.
         let last = match op {
             BpfOperation::ReturnConstant(_) | BpfOperation::ReturnA => at,
@@ -106,7 +106,7 @@ pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>,
     ops.collect()
 }
 
-fn decode_op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
+fn decode_operation(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let k = insn.k;
     // The low three bits are the class: load, load X, store, store X, arithmetic, jump, return, copy.
     Some(match insn.code & 7 {

@@ -41,7 +41,7 @@ pub(super) fn translate_program(
         // Jumps only go forward, so by now every jump to this operation has been seen.
         if flow == NextOperation::On || code.wanted[at] {
             starts[at] = code.insns.len();
-            flow = code.emit_op(at, *op);
+            flow = code.emit_operation(at, *op);
         }
     }
     // The endings come last, so that jumps to them go forward, too.
@@ -64,11 +64,11 @@ struct TranslatedCode {
 
 impl TranslatedCode {
     fn emit_prologue(&mut self, ops: &[BpfOperation]) {
-        self.emit(EbpfInsn::alu_wide_register(alu::MOV, CONTEXT, 1));
-        self.emit(EbpfInsn::load(0, DATA, CONTEXT, 0));
-        self.emit(EbpfInsn::load(0, END, CONTEXT, 4));
-        self.emit(EbpfInsn::alu(alu::MOV, A, 0));
-        self.emit(EbpfInsn::alu(alu::MOV, X, 0));
+        self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, CONTEXT, 1));
+        self.emit_instruction(EbpfInsn::load(0, DATA, CONTEXT, 0));
+        self.emit_instruction(EbpfInsn::load(0, END, CONTEXT, 4));
+        self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0));
+        self.emit_instruction(EbpfInsn::alu(alu::MOV, X, 0));
         // Cells that are read start at zero, as in libpcap; the verifier refuses reads of an unwritten stack.
         // Cells that are never read cost nothing.
         for cell in 0..SCRATCH_WORDS {
@@ -76,24 +76,24 @@ impl TranslatedCode {
                 .iter()
                 .any(|op| matches!(op, BpfOperation::Set(_, ValueSource::Memory(read)) if *read == cell))
             {
-                self.emit(EbpfInsn::store(FRAME, A, offset_of(cell)));
+                self.emit_instruction(EbpfInsn::store(FRAME, A, offset_of(cell)));
             }
         }
     }
 
-    fn emit_op(&mut self, at: usize, op: BpfOperation) -> NextOperation {
+    fn emit_operation(&mut self, at: usize, op: BpfOperation) -> NextOperation {
         match op {
             BpfOperation::Load(width, at) => return self.emit_load(width, at),
             BpfOperation::LoadIndexed(width, at) => return self.emit_load_indexed(width, at),
             BpfOperation::LoadHeaderLength(at) => return self.emit_load_header_length(at),
-            BpfOperation::Set(register, value) => self.emit_set(register, value),
+            BpfOperation::Set(register, value) => self.emit_set_register(register, value),
             BpfOperation::Store(register, cell) => {
-                self.emit(EbpfInsn::store(FRAME, register_number(register), offset_of(cell)));
+                self.emit_instruction(EbpfInsn::store(FRAME, register_number(register), offset_of(cell)));
             }
             BpfOperation::Alu(operation, operand) => return self.emit_alu(operation, operand),
-            BpfOperation::Negate => self.emit(EbpfInsn::alu(alu::NEG, A, 0)),
-            BpfOperation::CopyAToX => self.emit(EbpfInsn::alu_register(alu::MOV, X, A)),
-            BpfOperation::CopyXToA => self.emit(EbpfInsn::alu_register(alu::MOV, A, X)),
+            BpfOperation::Negate => self.emit_instruction(EbpfInsn::alu(alu::NEG, A, 0)),
+            BpfOperation::CopyAToX => self.emit_instruction(EbpfInsn::alu_register(alu::MOV, X, A)),
+            BpfOperation::CopyXToA => self.emit_instruction(EbpfInsn::alu_register(alu::MOV, A, X)),
             BpfOperation::Jump(to) => return self.emit_goto(at, to),
             BpfOperation::Branch { condition, with, yes, no } => {
                 return self.emit_branch(at, condition, with, yes, no);
@@ -113,7 +113,7 @@ impl TranslatedCode {
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
-        self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
+        self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
         self.emit_checked_load(width, A, end)
     }
 
@@ -121,14 +121,14 @@ impl TranslatedCode {
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
-        self.emit(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
+        self.emit_instruction(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
         // The comparison uses 64 bits: the verifier must learn a bound of the whole register before it is
         // added to a pointer.
         self.emit_jump(
             EbpfInsn::jump_if_wide(jump::GT, SCRATCH, MAX_FRAME_OFFSET - end),
             CodeLabel::Mismatch,
         );
-        self.emit(EbpfInsn::alu_wide_register(alu::ADD, SCRATCH, DATA));
+        self.emit_instruction(EbpfInsn::alu_wide_register(alu::ADD, SCRATCH, DATA));
         self.emit_checked_load(width, A, end)
     }
 
@@ -136,10 +136,10 @@ impl TranslatedCode {
         let Some(end) = at.checked_add(1).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
-        self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
+        self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
         self.emit_checked_load(LoadWidth::Byte, X, end);
-        self.emit(EbpfInsn::alu(alu::AND, X, 0xf));
-        self.emit(EbpfInsn::alu(alu::LSH, X, 2));
+        self.emit_instruction(EbpfInsn::alu(alu::AND, X, 0xf));
+        self.emit_instruction(EbpfInsn::alu(alu::LSH, X, 2));
         NextOperation::On
     }
 
@@ -147,29 +147,31 @@ impl TranslatedCode {
     fn emit_checked_load(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
         // The end of the field is compared, not its start: from this comparison the verifier knows that the
         // bytes before the pointer may be read. So the loads go backwards.
-        self.emit(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
+        self.emit_instruction(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
         self.emit_jump(EbpfInsn::jump_if_greater(SCRATCH, END), CodeLabel::Mismatch);
-        self.emit(match width {
+        self.emit_instruction(match width {
             LoadWidth::Word => EbpfInsn::load(0x00, into, SCRATCH, -4),
             LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
             LoadWidth::Byte => EbpfInsn::load(0x10, into, SCRATCH, -1),
         });
         // Classic BPF reads fields in network byte order. eBPF reads them in that of the machine.
         if width != LoadWidth::Byte {
-            self.emit(EbpfInsn::alu(alu::TO_BIG_ENDIAN, into, 8 * width.bytes()));
+            self.emit_instruction(EbpfInsn::alu(alu::TO_BIG_ENDIAN, into, 8 * width.bytes()));
         }
         NextOperation::On
     }
 
-    fn emit_set(&mut self, register: BpfRegister, value: ValueSource) {
+    fn emit_set_register(&mut self, register: BpfRegister, value: ValueSource) {
         let into = register_number(register);
         match value {
-            ValueSource::Constant(k) => self.emit(EbpfInsn::alu(alu::MOV, into, k)),
-            ValueSource::Memory(cell) => self.emit(EbpfInsn::load(0, into, FRAME, offset_of(cell))),
+            ValueSource::Constant(k) => self.emit_instruction(EbpfInsn::alu(alu::MOV, into, k)),
+            ValueSource::Memory(cell) => {
+                self.emit_instruction(EbpfInsn::load(0, into, FRAME, offset_of(cell)))
+            }
             ValueSource::Length => {
-                self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, END));
-                self.emit(EbpfInsn::alu_wide_register(alu::SUB, SCRATCH, DATA));
-                self.emit(EbpfInsn::alu_register(alu::MOV, into, SCRATCH));
+                self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, END));
+                self.emit_instruction(EbpfInsn::alu_wide_register(alu::SUB, SCRATCH, DATA));
+                self.emit_instruction(EbpfInsn::alu_register(alu::MOV, into, SCRATCH));
             }
         }
     }
@@ -181,21 +183,21 @@ impl TranslatedCode {
         match operand {
             // The verifier refuses a constant division by 0, and classic BPF ends with "no match" there.
             SecondOperand::K(0) if divides => return self.emit_jump_away(CodeLabel::Mismatch),
-            SecondOperand::K(32..) if shifts => self.emit(EbpfInsn::alu(alu::MOV, A, 0)),
-            SecondOperand::K(k) => self.emit(EbpfInsn::alu(code, A, k)),
+            SecondOperand::K(32..) if shifts => self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0)),
+            SecondOperand::K(k) => self.emit_instruction(EbpfInsn::alu(code, A, k)),
             SecondOperand::X if shifts => {
-                self.emit(EbpfInsn::alu_register(code, A, X));
+                self.emit_instruction(EbpfInsn::alu_register(code, A, X));
                 // libpcap: a shift by 32 or more gives 0. eBPF looks at the low bits of X only, so the result is replaced unless
                 // X is below 32.
-                self.emit(EbpfInsn { off: 1, ..EbpfInsn::jump_if(jump::LT, X, 32) });
-                self.emit(EbpfInsn::alu(alu::MOV, A, 0));
+                self.emit_instruction(EbpfInsn { off: 1, ..EbpfInsn::jump_if(jump::LT, X, 32) });
+                self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0));
             }
             SecondOperand::X => {
                 // eBPF gives a result for a division by 0, but a classic program has to end there.
                 if divides {
                     self.emit_jump(EbpfInsn::jump_if(jump::EQ, X, 0), CodeLabel::Mismatch);
                 }
-                self.emit(EbpfInsn::alu_register(code, A, X));
+                self.emit_instruction(EbpfInsn::alu_register(code, A, X));
             }
         }
         NextOperation::On
@@ -235,7 +237,7 @@ impl TranslatedCode {
         NextOperation::Away
     }
 
-    fn emit(&mut self, insn: EbpfInsn) {
+    fn emit_instruction(&mut self, insn: EbpfInsn) {
         self.insns.push(insn);
     }
 
@@ -244,7 +246,7 @@ impl TranslatedCode {
             self.wanted[to] = true;
         }
         self.jumps.push((self.insns.len(), label));
-        self.emit(insn);
+        self.emit_instruction(insn);
     }
 
     /// Appends the caller's instructions at a label, if a jump leads there.

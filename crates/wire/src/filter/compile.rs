@@ -48,7 +48,7 @@ pub(super) fn compile_conditions(conditions: &[FieldCondition]) -> Result<Filter
     for condition in conditions {
         code.emit_condition(condition);
     }
-    code.emit(BPF_RETURN, 0, 0, u32::MAX);
+    code.emit_instruction(BPF_RETURN, 0, 0, u32::MAX);
     FilterProgram::new(code.insns)
 }
 
@@ -66,7 +66,7 @@ struct FilterCode {
 }
 
 impl FilterCode {
-    fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
+    fn emit_instruction(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
         self.insns.push(ClassicInsn { code, jt, jf, k });
     }
 
@@ -74,17 +74,17 @@ impl FilterCode {
         let start = match condition.base {
             FilterBase::Frame => 0,
             FilterBase::Vlan => {
-                self.emit(BPF_LOAD_HALF, 0, 0, ETHERTYPE_OFFSET);
+                self.emit_instruction(BPF_LOAD_HALF, 0, 0, ETHERTYPE_OFFSET);
                 // The jump leads to the next condition over the rejection, or into the rejection.
                 self.emit_tag_check(1, 0);
-                self.emit(BPF_RETURN, 0, 0, 0);
+                self.emit_instruction(BPF_RETURN, 0, 0, 0);
                 ETHERTYPE_OFFSET + 2
             }
             FilterBase::Ipv4 | FilterBase::Ipv6 => {
                 self.emit_type_search();
-                self.emit(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
-                self.emit(BPF_JUMP_EQUAL, 1, 0, condition.base.ether_type().into());
-                self.emit(BPF_RETURN, 0, 0, 0);
+                self.emit_instruction(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
+                self.emit_instruction(BPF_JUMP_EQUAL, 1, 0, condition.base.ether_type().into());
+                self.emit_instruction(BPF_RETURN, 0, 0, 0);
                 2
             }
         };
@@ -99,23 +99,23 @@ impl FilterCode {
         if std::mem::replace(&mut self.is_found, true) {
             return;
         }
-        self.emit(BPF_LOAD_X_IMMEDIATE, 0, 0, ETHERTYPE_OFFSET);
+        self.emit_instruction(BPF_LOAD_X_IMMEDIATE, 0, 0, ETHERTYPE_OFFSET);
         for tag in 0..MAX_TAGS {
             // Without a tag here, X is final: the program jumps over the remaining part of this step and over
             // all later steps, at most 52 instructions.
             let left = MAX_TAGS - 1 - tag;
-            self.emit(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
+            self.emit_instruction(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
             self.emit_tag_check(0, 3 + left * TAG_STEP_INSTRUCTIONS);
-            self.emit(BPF_COPY_X_TO_A, 0, 0, 0);
-            self.emit(BPF_ADD, 0, 0, 4);
-            self.emit(BPF_COPY_A_TO_X, 0, 0, 0);
+            self.emit_instruction(BPF_COPY_X_TO_A, 0, 0, 0);
+            self.emit_instruction(BPF_ADD, 0, 0, 4);
+            self.emit_instruction(BPF_COPY_A_TO_X, 0, 0, 0);
         }
     }
 
     /// Skips `yes` instructions if A is the type of a VLAN tag, else `no`.
     fn emit_tag_check(&mut self, yes: u8, no: u8) {
         for (tag, left) in VLAN_TAG_TYPES.into_iter().zip([2, 1, 0]) {
-            self.emit(BPF_JUMP_EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
+            self.emit_instruction(BPF_JUMP_EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
         }
     }
 
@@ -124,7 +124,7 @@ impl FilterCode {
         if condition.bits == 0 {
             // No bit is compared, so the condition matches.
             if condition.negate {
-                self.emit(BPF_RETURN, 0, 0, 0);
+                self.emit_instruction(BPF_RETURN, 0, 0, 0);
             }
             return;
         }
@@ -142,12 +142,12 @@ impl FilterCode {
         let mut at = 0;
         while at < bytes {
             let load = LOAD_CODES.into_iter().find(|load| at + load.bytes <= bytes).unwrap_or(BYTE_LOAD);
-            let part = compared_part(condition, bits, before, at * 8, load.bytes * 8);
+            let part = compared_bits(condition, bits, before, at * 8, load.bytes * 8);
             if part.care != 0 {
                 self.emit_load(load, first + at, is_indexed);
-                self.emit(BPF_AND, 0, 0, part.care);
+                self.emit_instruction(BPF_AND, 0, 0, part.care);
                 jumps.push(self.insns.len());
-                self.emit(BPF_JUMP_EQUAL, 0, 0, part.wanted);
+                self.emit_instruction(BPF_JUMP_EQUAL, 0, 0, part.wanted);
             }
             at += load.bytes;
         }
@@ -160,10 +160,10 @@ impl FilterCode {
             if jumps.is_empty() {
                 return;
             }
-            self.emit(BPF_JUMP_ALWAYS, 0, 0, 1);
+            self.emit_instruction(BPF_JUMP_ALWAYS, 0, 0, 1);
         }
         let rejection = self.insns.len();
-        self.emit(BPF_RETURN, 0, 0, 0);
+        self.emit_instruction(BPF_RETURN, 0, 0, 0);
         let to = if otherwise == ConditionExit::Reject { rejection } else { rejection + 1 };
         for jump in jumps {
             // At most 17 bytes are compared, in five parts of three instructions each.
@@ -172,19 +172,25 @@ impl FilterCode {
     }
 
     fn emit_load(&mut self, load: LoadCodes, at: u32, is_indexed: bool) {
-        self.emit(if is_indexed { load.indexed } else { load.plain }, 0, 0, at);
+        self.emit_instruction(if is_indexed { load.indexed } else { load.plain }, 0, 0, at);
     }
 }
 
 /// The bits of a word that are compared, and their wanted values.
-struct ComparedBits {
+struct ComparedWordBits {
     care: u32,
     wanted: u32,
 }
 
 /// Returns the compared bits among `len` bits from bit `from` of the bytes that hold a condition of `bits` bits. The first
 /// `before` bits of these bytes are not its own.
-fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, len: u32) -> ComparedBits {
+fn compared_bits(
+    condition: &FieldCondition,
+    bits: u32,
+    before: u32,
+    from: u32,
+    len: u32,
+) -> ComparedWordBits {
     let mut care = 0;
     let mut wanted = 0;
     for bit in from..from + len {
@@ -197,7 +203,7 @@ fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, 
             wanted |= u32::from(is_looked_at && condition.value >> place & 1 == 1);
         }
     }
-    ComparedBits { care, wanted }
+    ComparedWordBits { care, wanted }
 }
 
 /// Narrows the length of a jump, which is known to fit.

@@ -21,14 +21,14 @@ pub struct PacketLayers {
     /// Offset of the type that is no VLAN tag.
     pub type_at: usize,
     /// The outermost IP header.
-    pub ip: Option<IpLayer>,
+    pub ip: Option<IpHeaderLayer>,
     /// The transport header right behind it: absent in later fragments, and where the frame is shorter than
     /// its IP packet says.
     pub transport: Option<TransportLayer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IpLayer {
+pub struct IpHeaderLayer {
     pub at: usize,
     /// Version 6, not 4.
     pub is_v6: bool,
@@ -92,11 +92,11 @@ impl PacketLayers {
             }
         }
         let found = match word_at(frame, type_at)? {
-            IPV4_ETHERTYPE => find_ipv4(frame, type_at + 2),
-            IPV6_ETHERTYPE => find_ipv6(frame, type_at + 2),
+            IPV4_ETHERTYPE => find_ipv4_header(frame, type_at + 2),
+            IPV6_ETHERTYPE => find_ipv6_header(frame, type_at + 2),
             _ => None,
         };
-        let Some(FoundIp { ip, carried }) = found else {
+        let Some(FoundIpHeader { ip, carried }) = found else {
             return Some(Self { type_at, ip: None, transport: None });
         };
         let transport = carried.and_then(|carried| find_transport(frame, &carried));
@@ -105,12 +105,12 @@ impl PacketLayers {
 }
 
 /// An IP header, and the packet that it carries if that begins in this frame.
-struct FoundIp {
-    ip: IpLayer,
+struct FoundIpHeader {
+    ip: IpHeaderLayer,
     carried: Option<CarriedPacket>,
 }
 
-fn find_ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
+fn find_ipv4_header(frame: &[u8], at: usize) -> Option<FoundIpHeader> {
     let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || header_len < 20 {
@@ -118,7 +118,7 @@ fn find_ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
     }
     let fragment = u16::from_be_bytes([header[6], header[7]]);
     let end = at + usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let ip = IpLayer { at, is_v6: false, is_fragment: fragment & 0x3fff != 0, is_final: true };
+    let ip = IpHeaderLayer { at, is_v6: false, is_fragment: fragment & 0x3fff != 0, is_final: true };
     let carried = CarriedPacket {
         protocol: header[9],
         at: at + header_len,
@@ -126,18 +126,18 @@ fn find_ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
         // The offset is in the low 13 bits; without one this is the first fragment, or the whole packet.
         is_first: fragment.trailing_zeros() >= 13,
     };
-    Some(FoundIp { ip, carried: Some(carried) })
+    Some(FoundIpHeader { ip, carried: Some(carried) })
 }
 
-fn find_ipv6(frame: &[u8], at: usize) -> Option<FoundIp> {
+fn find_ipv6_header(frame: &[u8], at: usize) -> Option<FoundIpHeader> {
     let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
     let end = at + 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let mut ip = IpLayer { at, is_v6: true, is_fragment: false, is_final: true };
+    let mut ip = IpHeaderLayer { at, is_v6: true, is_fragment: false, is_final: true };
     let carried = skip_extensions(frame, header[6], at + 40, end, &mut ip);
-    Some(FoundIp { ip, carried })
+    Some(FoundIpHeader { ip, carried })
 }
 
 /// Walks to the header after the extensions; `next` is the first extension.
@@ -146,7 +146,7 @@ fn skip_extensions(
     mut next: u8,
     mut at: usize,
     end: usize,
-    ip: &mut IpLayer,
+    ip: &mut IpHeaderLayer,
 ) -> Option<CarriedPacket> {
     let mut is_first = true;
     for _ in 0..MAX_EXTENSIONS {

@@ -30,7 +30,7 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
     let fitting = known.iter().enumerate().filter(|(_, (key, _))| {
         // The mark alone fits by chance now and then, so it needs a second sign: an early send time or an intact payload.
         tag::tag_candidates(frame, *key)
-            .any(|found| is_earlier(&found, began, arrived) || is_intact(frame, &found))
+            .any(|found| is_from_earlier_run(&found, began, arrived) || is_intact(frame, &found))
     });
     // A mark fits any key by chance; the run with most frames is the likeliest, and among equals the first.
     if let Some((place, _)) = fitting.max_by_key(|(place, (_, frames))| (*frames, Reverse(*place))) {
@@ -40,11 +40,11 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
     let place = TagPlace::from_frame(frame).filter(|place| place.form() == TagForm::Full)?;
     let found = tag::unverified_full_tag(frame, place.end_offset())?;
     let fits = is_intact(frame, &found);
-    (fits && is_earlier(&found, began, arrived)).then_some(OtherRun::Unknown)
+    (fits && is_from_earlier_run(&found, began, arrived)).then_some(OtherRun::Unknown)
 }
 
 /// Reports whether a tag says that its frame was sent before this run began.
-fn is_earlier(found: &FoundTag, began: u64, arrived: u64) -> bool {
+fn is_from_earlier_run(found: &FoundTag, began: u64, arrived: u64) -> bool {
     found.tag.sent_at(arrived).is_some_and(|sent| sent < began)
 }
 

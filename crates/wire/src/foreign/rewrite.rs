@@ -69,7 +69,7 @@ impl FrameRewrite {
         }
         // The tag comes last, because it moves the headers after it.
         if let Some(edit) = self.vlan {
-            edit.edit_tags(frame);
+            edit.edit_vlan_tags(frame);
         }
     }
 
@@ -108,7 +108,7 @@ impl VlanEdit {
         if matches!(self, Self::Push(_)) { 4 } else { 0 }
     }
 
-    fn edit_tags(self, frame: &mut Vec<u8>) {
+    fn edit_vlan_tags(self, frame: &mut Vec<u8>) {
         // Eighteen bytes: both addresses, the tag, and the type behind it.
         let is_tagged =
             frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
@@ -161,7 +161,7 @@ fn vlan_number(digits: &str) -> Option<u16> {
 }
 
 /// The bits of an address, left-aligned in 128.
-fn left_aligned(address: IpAddr) -> u128 {
+fn left_aligned_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
         IpAddr::V6(v6) => v6.to_bits(),
@@ -172,8 +172,8 @@ impl AddressMap {
     /// Moves an address (4 or 16 bytes) if it is in the network, and reports whether it is.
     fn map_address(&self, address: &mut [u8]) -> bool {
         // Both families become 128 bits from the left: a prefix then has the same meaning in each.
-        let from = left_aligned(self.from);
-        let to = left_aligned(self.to);
+        let from = left_aligned_bits(self.from);
+        let to = left_aligned_bits(self.to);
         let len = if self.from.is_ipv4() { 4 } else { 16 };
         let mut whole = [0; 16];
         if address.len() != len {
@@ -203,7 +203,7 @@ impl FromStr for AddressMap {
     type Err = RewriteError;
 
     fn from_str(text: &str) -> Result<Self, RewriteError> {
-        parse_map(text).ok_or_else(|| RewriteError {
+        parse_address_map(text).ok_or_else(|| RewriteError {
             text: text.to_owned(),
             what: "pair of networks of the same size",
             example: "10.0.0.0/8=198.18.0.0/8",
@@ -211,7 +211,7 @@ impl FromStr for AddressMap {
     }
 }
 
-fn parse_map(text: &str) -> Option<AddressMap> {
+fn parse_address_map(text: &str) -> Option<AddressMap> {
     let (from, to) = text.split_once('=')?;
     let from = parse_network(from)?;
     let to = parse_network(to)?;

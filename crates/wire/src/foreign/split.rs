@@ -1,6 +1,6 @@
 //! Splits a frame that represents several packets: its sender left the division to a network card (TCP and UDP segmentation).
 
-use super::{IpLayer, PacketLayers, TransportLayer, complete_checksum};
+use super::{IpHeaderLayer, PacketLayers, TransportLayer, complete_checksum};
 use crate::checksum::{ChecksumSum, ones_complement_sum};
 
 const TCP_PROTOCOL: u8 = 6;
@@ -54,7 +54,7 @@ pub fn split_merged(
     true
 }
 
-fn write_ip_length(packet: &mut [u8], ip: &IpLayer, number: usize) {
+fn write_ip_length(packet: &mut [u8], ip: &IpHeaderLayer, number: usize) {
     let behind = packet.len() - ip.at;
     if ip.is_v6 {
         // The IPv6 length counts the bytes after the fixed header.
@@ -92,7 +92,7 @@ fn write_udp_length(packet: &mut [u8], transport: &TransportLayer) {
 
 /// Puts the sum of the pseudo header in the place of the checksum, where [`complete_checksum`] expects it (RFC 9293, section 3.1; RFC 8200,
 /// section 8.1).
-fn write_pseudo_sum(packet: &mut [u8], ip: &IpLayer, transport: &TransportLayer) {
+fn write_pseudo_sum(packet: &mut [u8], ip: &IpHeaderLayer, transport: &TransportLayer) {
     let Some(at) = transport.checksum_at else { return };
     let addresses = if ip.is_v6 { ip.at + 8..ip.at + 40 } else { ip.at + 12..ip.at + 20 };
     let mut sum = ChecksumSum::default();

@@ -26,7 +26,7 @@ const fn number(name: &'static str, at: u32, bits: u32, default: u128) -> FieldD
 }
 
 /// A number that has the same bits as another field. It is written only if the plan gives it a value.
-const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
+const fn overlay_field(name: &'static str, at: u32, bits: u32) -> FieldDef {
     field(name, at, bits, Number, Nothing, Plain)
 }
 
@@ -75,14 +75,14 @@ const IPV4_FIELDS: &[FieldDef] = &[
     number("version", 0, 4, 4),
     field("header_length", 4, 4, Number, Auto(HeaderWords), OrAuto),
     number("priority.raw", 8, 8, 0),
-    overlay("priority.tos.precedence", 8, 3),
-    overlay("priority.tos.delay", 11, 1),
-    overlay("priority.tos.throughput", 12, 1),
-    overlay("priority.tos.reliability", 13, 1),
-    overlay("priority.tos.monetary", 14, 1),
-    overlay("priority.tos.unused", 15, 1),
-    overlay("priority.dscp.phb", 8, 6),
-    overlay("priority.dscp.ecn", 14, 2),
+    overlay_field("priority.tos.precedence", 8, 3),
+    overlay_field("priority.tos.delay", 11, 1),
+    overlay_field("priority.tos.throughput", 12, 1),
+    overlay_field("priority.tos.reliability", 13, 1),
+    overlay_field("priority.tos.monetary", 14, 1),
+    overlay_field("priority.tos.unused", 15, 1),
+    overlay_field("priority.dscp.phb", 8, 6),
+    overlay_field("priority.dscp.ecn", 14, 2),
     field("total_length", 16, 16, Number, Auto(LengthFromHere), OrAuto),
     number("identification", 32, 16, 0),
     number("reserved", 48, 1, 0),

@@ -13,16 +13,16 @@ pub fn write_words(out: &mut Vec<u8>, words: &[u32]) {
 }
 
 /// Writes bytes, and zeros up to the next word. The block must have begun at a word.
-pub fn write_padded(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn write_padded_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
 }
 
 /// Writes an option. A value that is too long for its length field is cut.
-pub fn write_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+pub fn write_block_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     write_words(out, &[u32::from(code) | u32::from(length) << 16]);
-    write_padded(out, &value[..usize::from(length)]);
+    write_padded_bytes(out, &value[..usize::from(length)]);
 }
 
 /// Writes a block, with its length before and after the body.
@@ -43,12 +43,12 @@ mod tests {
     #[test]
     fn pcapng_block_repeats_length_and_pads_options() {
         let mut out = vec![7; 3];
-        write_block(&mut out, 5, |body| write_option(body, 1, b"12345"));
+        write_block(&mut out, 5, |body| write_block_option(body, 1, b"12345"));
         let expected =
             [5, 0, 0, 0, 24, 0, 0, 0, 1, 0, 5, 0, b'1', b'2', b'3', b'4', b'5', 0, 0, 0, 24, 0, 0, 0];
         assert_eq!(out[3..], expected);
         let mut out = Vec::new();
-        write_option(&mut out, 1, &vec![0; 70_000]);
+        write_block_option(&mut out, 1, &vec![0; 70_000]);
         assert_eq!((out.len(), &out[..4]), (4 + 65_536, &[1, 0, 0xff, 0xff][..]));
     }
 }

@@ -62,7 +62,7 @@ impl FrameTemplate {
         // whatever the size allows.
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
         // Varying bytes count as zero in all sums below: adding their value later gives the sum of the whole.
-        clear_what_varies(tag, &mut tail);
+        clear_varying_tag_parts(tag, &mut tail);
         let mut image = self.image[..self.header_len].to_vec();
         for vary in &self.vary {
             bits::write_bits(&mut image, vary.at, vary.bits, 0);
@@ -112,7 +112,7 @@ impl FrameTemplate {
                 open.base = crate::checksum::ones_complement_sum(&head[start..end]);
             }
             ChecksumCover::Rest { start, trim, pseudo } => {
-                let rest = self.sum_from(start, len - trim, len, tail, head);
+                let rest = self.checksum_sum_from(start, len - trim, len, tail, head);
                 open.start = start;
                 open.base = pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head));
                 open.tag = tail.len().saturating_sub(trim);
@@ -145,7 +145,7 @@ impl ChecksumCover {
 }
 
 /// Clears the varying bytes of a tag: in the full form stream and check stay; in the short form no byte does.
-fn clear_what_varies(tag: Option<TagForm>, tail: &mut [u8; TagForm::MAX_TAG_BYTES]) {
+fn clear_varying_tag_parts(tag: Option<TagForm>, tail: &mut [u8; TagForm::MAX_TAG_BYTES]) {
     match tag {
         Some(TagForm::Full) => {
             tail[0..2].fill(0);

@@ -25,7 +25,7 @@ impl Fleet {
     pub(crate) fn impair(&self, node: &str, spec: [&str; 2]) -> ImpairedCable {
         // A tap forwards frames as it gets them. Those of a cable within one kernel lack checksums that no card will write.
         for port in self.lab.ports() {
-            let netns = NetNs::open_named(port.namespace()).expect("the namespace is ours");
+            let netns = NetNs::open_named_namespace(port.namespace()).expect("the namespace is ours");
             let calls = EthtoolCalls::open_in(&netns).expect("the kernel has ethtool");
             calls.set_offload(INTERFACE, Offload::TxCsum, false).expect("a veth can write checksums");
         }

@@ -61,7 +61,7 @@ impl Fleet {
 
     /// The same by another command of the controller.
     pub(crate) fn begin_by(&self, arguments: &[&str]) -> Run<'_> {
-        self.start_until(arguments, Run::has_begun)
+        self.start_until(arguments, Run::has_run_begun)
     }
 
     /// Starts a run of three senders to three receivers, and waits until it has said that.

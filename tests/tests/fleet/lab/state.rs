@@ -58,7 +58,7 @@ impl Fleet {
     }
 
     /// Report of a run in the catalogue.
-    pub(crate) fn report_of(&self, run: &str) -> Report {
+    pub(crate) fn kernel_report_from(&self, run: &str) -> Report {
         self.report_in(&[], run)
     }
 

@@ -21,13 +21,13 @@ const GUEST_ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 const GUEST_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A line of the console, and when it came.
-type Line = (u64, String);
+type ConsoleLine = (u64, String);
 
 pub(super) struct Guest {
     pub(super) name: &'static str,
     child: Child,
     console: ChildStdin,
-    lines: Receiver<Line>,
+    lines: Receiver<ConsoleLine>,
     asked: u64,
 }
 
@@ -111,7 +111,7 @@ impl Drop for Guest {
     }
 }
 
-fn read(out: ChildStdout, lines: &Sender<Line>) {
+fn read(out: ChildStdout, lines: &Sender<ConsoleLine>) {
     for line in BufReader::new(out).lines() {
         let Ok(line) = line else { return };
         let line = line.trim_end_matches('\r').to_owned();

@@ -36,13 +36,17 @@ pub(super) struct NodeClockReadings {
 }
 
 /// `None`: complete. Otherwise why the run is not.
-pub(super) fn incomplete(report: &Value) -> Option<String> {
+pub(super) fn incompleteness_of_report(report: &Value) -> Option<String> {
     let outcome = &report["outcome"];
     (outcome["state"] != "complete").then(|| outcome.to_string())
 }
 
 /// Checks a complete report; returns its findings for display.
-pub(super) fn judge(report: &Value, witnesses: &[NodeClockReadings], frames: u64) -> Result<Vec<String>> {
+pub(super) fn judge_fleet_report(
+    report: &Value,
+    witnesses: &[NodeClockReadings],
+    frames: u64,
+) -> Result<Vec<String>> {
     let mut told = Vec::new();
     for witness in witnesses {
         let nodes = report["nodes"].as_array().context("the report has no nodes")?;
@@ -135,15 +139,15 @@ mod tests {
 
     #[test]
     fn an_offset_that_the_console_confirms_is_right() {
-        let told = judge(&report(-80_000_000), &witness(), 9).expect("it is right");
+        let told = judge_fleet_report(&report(-80_000_000), &witness(), 9).expect("it is right");
         assert!(told[0].contains("-90000000 to -70000000"), "{told:?}");
-        assert!(judge(&report(-69_800_000), &witness(), 9).is_ok(), "right within its bound");
+        assert!(judge_fleet_report(&report(-69_800_000), &witness(), 9).is_ok(), "right within its bound");
     }
 
     #[test]
     fn an_offset_that_the_console_denies_is_wrong() {
         for offset in [-69_600_000, -90_400_000, 80_000_000, 0] {
-            assert!(judge(&report(offset), &witness(), 9).is_err(), "{offset}");
+            assert!(judge_fleet_report(&report(offset), &witness(), 9).is_err(), "{offset}");
         }
     }
 
@@ -152,7 +156,7 @@ mod tests {
         let without = |path: &str, value: Value| {
             let mut report = report(-80_000_000);
             *report.pointer_mut(path).expect("it is there") = value;
-            judge(&report, &witness(), 9).is_err()
+            judge_fleet_report(&report, &witness(), 9).is_err()
         };
         assert!(without("/nodes/0/clock/bound", json!(0)));
         assert!(without("/nodes/0/clock/source", json!("same")));
@@ -170,13 +174,13 @@ mod tests {
         let mut report = report(-80_000_000);
         report["streams"][0]["latency"] =
             json!({"min": 0, "max": 7, "early": 400_000, "error": {"clock": 500_000}});
-        assert!(judge(&report, &witness(), 9).is_ok());
+        assert!(judge_fleet_report(&report, &witness(), 9).is_ok());
     }
 
     #[test]
     fn a_partial_run_says_why() {
-        assert_eq!(incomplete(&report(0)), None);
-        let why = incomplete(&json!({"outcome": {"state": "partial", "reasons": ["lease"]}}));
+        assert_eq!(incompleteness_of_report(&report(0)), None);
+        let why = incompleteness_of_report(&json!({"outcome": {"state": "partial", "reasons": ["lease"]}}));
         assert!(why.is_some_and(|why| why.contains("lease")));
     }
 }

@@ -84,7 +84,7 @@ impl NodeDescriber {
 
     /// Lists the ports of a namespace. If it cannot be entered, the list is empty: a hello must not fail because of one port.
     fn ports_of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
-        let found = NetNs::open_or_current(namespace.as_deref())
+        let found = NetNs::open_named_or_current_namespace(namespace.as_deref())
             .and_then(|netns| facts::read_interface_facts(&netns));
         let interfaces = found.unwrap_or_default();
         interfaces.iter().filter_map(|interface| self.offered_port(namespace.as_ref(), interface)).collect()

@@ -34,7 +34,7 @@ impl CertificateExpiry {
         Some(self.0.load(Ordering::Relaxed)).filter(|seconds| *seconds > 0)
     }
 
-    fn follow_renewal(&self, renewed: &FleetMembership) {
+    fn update_certificate_expiry(&self, renewed: &FleetMembership) {
         self.0.store(renewed.expires().unwrap_or(0), Ordering::Relaxed);
     }
 }
@@ -89,7 +89,7 @@ impl WatchJob {
             }
             if self.fabric.refused_log_ins() >= MAX_REFUSED_LOGINS && is_due(asked_at, QUESTION_PAUSE) {
                 asked_at = Some(clock::boottime_ns());
-                self.check_removal();
+                self.check_node_removal();
             }
             std::thread::sleep(LOGIN_CHECK_INTERVAL);
         }
@@ -99,7 +99,7 @@ impl WatchJob {
     fn renew_certificate(&self) {
         match super::renew_membership(&self.home) {
             Ok(Some(renewed)) => {
-                self.expiry.follow_renewal(&renewed);
+                self.expiry.update_certificate_expiry(&renewed);
                 self.fabric.renew_credentials(renewed.renewed_credentials());
             }
             Ok(None) => {}
@@ -108,7 +108,7 @@ impl WatchJob {
         }
     }
 
-    fn check_removal(&self) {
+    fn check_node_removal(&self) {
         if let Some(removed) = query_removal_from_fleet(&self.home) {
             // Only this thread sets it, and the loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));

@@ -21,7 +21,7 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitRequest};
 use packetrig_fleet_io::{
-    CaptureServer, EnginePlane, LentMachine, NodeMembership as Duties, NodeSite, ProbePolicy, ReadDate,
+    CaptureServer, DateReader, EnginePlane, LentMachine, NodeMembership as Duties, NodeSite, ProbePolicy,
     ResultUplink, UplinkSource, epoch, serve_fleet_agent,
 };
 use packetrig_nats::enrol::FleetMembership;
@@ -89,7 +89,7 @@ pub(super) fn read_probe_policy(permit: &LendingPermit) -> Result<ProbePolicy, E
     Ok(ProbePolicy {
         permit,
         calibration: packetrig_probe_cli::kept_calibration(),
-        today: ReadDate(identity::format_utc_today),
+        today: DateReader(identity::format_utc_today),
     })
 }
 
@@ -101,7 +101,7 @@ pub(super) fn run_worker(
     // This comes before the first thread: threads of runs come and go, and each one would otherwise get its own heap.
     memory::limit_to_one_heap();
     // Without its supervisor, nothing would kill this process when it sends beyond its lease.
-    process::end_with_parent()?;
+    process::die_with_parent_process()?;
     signal::latch_end_signals()?;
     let permit = Arc::new(read_permit(arguments, home)?);
     // This comes before the sandbox, because the file is outside the directories that this program needs.
@@ -112,7 +112,7 @@ pub(super) fn run_worker(
         print_remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
     let membership = FleetMembership::load_from(&home.membership_file())?;
-    let needs = needs::agent_needs(arguments, home.directory(), permit.replays.as_deref())?;
+    let needs = needs::agent_program_needs(arguments, home.directory(), permit.replays.as_deref())?;
     // Landlock must be in force before the second thread starts, so this comes before the fabric.
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs)?;
     let fabric_sandbox = opening.drop_rights_except_confined(&lent_namespaces(&permit))?;
@@ -120,8 +120,9 @@ pub(super) fn run_worker(
     let access =
         ServerAccess { epoch_proof: Some(home.file_path("epoch-proof")), ..membership.server_access()? };
     // The threads that talk to the message server have none of the rights that runs need.
-    let fabric =
-        fabric_sandbox.run_work(|| NatsFabric::new(access))?.map_err(packetrig_fleet_io::Error::from)?;
+    let fabric = fabric_sandbox
+        .run_confined_work(|| NatsFabric::new(access))?
+        .map_err(packetrig_fleet_io::Error::from)?;
     let Some(endpoint) = retry_until_server_answers(|| fabric.open_endpoint(node.clone())) else {
         return Ok(CommandExit::Ok);
     };
@@ -130,7 +131,7 @@ pub(super) fn run_worker(
     let gate = SendGate::under_lease();
     let uplink = start_uplink(arguments, home, &fabric, &membership, &permit)?;
     // This thread reads requests from the network and needs none of the rights of runs.
-    let _captures = fabric_sandbox.run_work(|| serve_captures(home, &fabric, &node, &uplink))??;
+    let _captures = fabric_sandbox.run_confined_work(|| serve_captures(home, &fabric, &node, &uplink))??;
     let expiry = CertificateExpiry::from_membership(&membership);
     let observer = NodeObserver::new(arguments, home, &expiry, (&node, &endpoint), (&uplink, &gate));
     let metrics = observer.serve_if_requested(arguments, &fabric_sandbox)?;
@@ -191,10 +192,10 @@ fn lent_machine(
     Ok(LentMachine {
         node: node.clone(),
         gate: gate.clone(),
-        confirmed: permit.confirmed().iter().filter_map(|text| text.parse().ok()).collect(),
+        confirmed: permit.list_confirmed_interfaces().iter().filter_map(|text| text.parse().ok()).collect(),
         captures: home.file_path("captures"),
         limits: open_catalogue(arguments.store.directory.as_deref())?
-            .limits_of_kernel(&kernel::release_name())?,
+            .limits_of_kernel(&kernel::kernel_release_name())?,
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
         permit: Arc::new(OwnerFile { permit }),
         probes,

@@ -4,7 +4,7 @@
 
 use super::earlier::{self, UnstoredByKilledCollectors};
 use super::show::append_text;
-use super::sinks::StoredCounts;
+use super::sinks::SinkStoredCounts;
 use crate::identity::format_utc_date_time;
 use crate::numbers::format_count;
 use crate::table::format_table;
@@ -17,7 +17,7 @@ use packetrig_units::RemovedFiles;
 use packetrig_units::exposition::MetricsText;
 
 /// Data that exporters sent and no sink stored.
-pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
+pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing_data();
     let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
     // `lost` includes the records that its queue dropped. Both counts are shown separately,
@@ -29,23 +29,23 @@ pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Ve
     ];
     let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
     missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
-    missing.extend(earlier::missing_sums(&earlier_losses(ledger, sinks)));
+    missing.extend(earlier::missing_data_sums(&losses_of_killed_collectors(ledger, sinks)));
     missing
 }
 
 /// Losses of killed collectors that used the same directory before.
-pub(super) fn earlier_losses(
+pub(super) fn losses_of_killed_collectors(
     ledger: &CollectLedger,
-    sinks: &[StoredCounts],
+    sinks: &[SinkStoredCounts],
 ) -> Vec<UnstoredByKilledCollectors> {
     sinks.iter().flat_map(|sink| earlier::losses_by_exporter(ledger, &sink.before)).collect()
 }
 
 /// Describes these losses, one line for each exporter.
-pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
+pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
     let mut text = String::new();
     for UnstoredByKilledCollectors { exporter, domain, stored_records, missing, unit } in
-        earlier_losses(ledger, sinks)
+        losses_of_killed_collectors(ledger, sinks)
     {
         let missing = missing.map_or_else(
             || "the number of missing records is unknown, because the exporter does not report its own counts".to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
 }
 
 /// Accounts that do not balance. Too much is as wrong as too little: it would hide a loss elsewhere.
-pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<String> {
+pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> Vec<String> {
     let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
     for sink in sinks {
         let handed = &ledger.handed;
@@ -87,7 +87,7 @@ pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) ->
 }
 
 /// Describes the missing data in one line; empty if nothing is missing.
-pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
+pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
     let missing = missing_data(ledger, sinks);
     let amounts: Vec<_> =
         missing.iter().map(|one| format!("{} {}", format_count(one.amount), one.what)).collect();
@@ -95,7 +95,7 @@ pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
 }
 
 /// Counters of all exporters together that are not zero.
-pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
+pub(super) fn exporters_counter_table(ledger: &CollectLedger) -> String {
     let handed = ledger.handed.named_counts().map(|(_, meaning, value)| (meaning, value));
     let counts = SESSION_COUNTS.iter().map(|one| (one.meaning, (one.get)(&ledger.total)));
     let intake = [
@@ -173,7 +173,7 @@ const fn sink_accounts(kept: &KeptCounts) -> [(&'static str, &'static str, Carri
     ]
 }
 
-pub(super) fn table_of_sinks(sinks: &[StoredCounts]) -> String {
+pub(super) fn table_of_sinks(sinks: &[SinkStoredCounts]) -> String {
     let mut rows = Vec::new();
     let mut remarks = String::new();
     for sink in sinks {
@@ -214,7 +214,7 @@ pub(super) fn table_of_sinks(sinks: &[StoredCounts]) -> String {
 }
 
 /// The accounts of all sinks, for scrapers.
-pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
+pub(super) fn sink_metrics_text(kept: &[KeptCounts]) -> String {
     type Unit = (&'static str, fn(&CarriedRecords) -> u64);
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
     let mut text = MetricsText::with_prefix("packetrig_collect_sink_");
@@ -311,7 +311,7 @@ mod tests {
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
         let kept: KeptCounts = serde_json::from_value(kept).unwrap();
-        let sinks = [StoredCounts {
+        let sinks = [SinkStoredCounts {
             sink: "records".into(),
             kept,
             failure: None,

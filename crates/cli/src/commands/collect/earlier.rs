@@ -58,13 +58,18 @@ impl DirectoryProgress {
         // The new file has the sums of the old ones before those are removed: a crash in between loses no account.
         let file = ProgressFile::create_in(directory, &killed)?;
         killed.remove_files()?;
-        let has_killed = killed.is_any();
+        let has_killed = killed.has_killed_collector();
         let present = BTreeSet::new();
         Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed, present })
     }
 
     /// Counts records of an exporter that the sink has taken.
-    pub(super) fn add_taken(&mut self, maker: RecordMaker, taken: CarriedRecords, records: &[FlowRecord]) {
+    pub(super) fn add_accepted_records(
+        &mut self,
+        maker: RecordMaker,
+        taken: CarriedRecords,
+        records: &[FlowRecord],
+    ) {
         let has = self.now.entry(maker).or_default();
         has.records = has.records.saturating_add(taken.records);
         has.packets = has.packets.saturating_add(taken.packets);
@@ -113,8 +118,11 @@ impl DirectoryProgress {
         let (file, progress) = (Arc::clone(&self.file), self.now.clone());
         Box::new(move |is_all_stored| {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            let noted =
-                if is_all_stored { file.record_stored_progress(&progress) } else { file.amend_begun(&begun) };
+            let noted = if is_all_stored {
+                file.record_stored_progress(&progress)
+            } else {
+                file.record_starting_points(&begun)
+            };
             if let Err(error) = noted {
                 print_remark(format_args!("collect: warning: cannot write the progress file: {error}"));
             }
@@ -123,7 +131,7 @@ impl DirectoryProgress {
 
     /// Removes the progress file at an orderly end. If an earlier collector was killed, returns the amounts that earlier ones stored of
     /// each exporter; they are zero for exporters that only this one has received.
-    pub(super) fn close_progress(self) -> Option<StoredProgress> {
+    pub(super) fn close_progress_file(self) -> Option<StoredProgress> {
         let file =
             // The sink has ended before, and with it all notes that held the file: this is its only owner.
             Arc::into_inner(self.file).map(|file| file.into_inner().unwrap_or_else(PoisonError::into_inner));
@@ -254,15 +262,15 @@ fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> 
 }
 
 /// Sums of the losses, for the list of missing data.
-pub(super) fn missing_sums(losses: &[UnstoredByKilledCollectors]) -> impl Iterator<Item = MissingData> {
+pub(super) fn missing_data_sums(losses: &[UnstoredByKilledCollectors]) -> impl Iterator<Item = MissingData> {
     let all = [
-        ("packets in records that a killed collector did not store", missing_sum(losses, "packets")),
-        ("records that a killed collector did not store", missing_sum(losses, "records")),
+        ("packets in records that a killed collector did not store", missing_data_sum(losses, "packets")),
+        ("records that a killed collector did not store", missing_data_sum(losses, "records")),
     ];
     all.into_iter().filter(|(_, amount)| *amount > 0).map(|(what, amount)| MissingData { what, amount })
 }
 
-fn missing_sum(losses: &[UnstoredByKilledCollectors], unit: &str) -> u64 {
+fn missing_data_sum(losses: &[UnstoredByKilledCollectors], unit: &str) -> u64 {
     losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum()
 }
 
@@ -313,16 +321,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut progress = DirectoryProgress::open_directory(directory.path()).unwrap();
         let one = CarriedRecords { records: 1, packets: 2, bytes: 0 };
-        progress.add_taken(MAKER, one, &[]);
+        progress.add_accepted_records(MAKER, one, &[]);
         drop(progress.prepare_note(&[session(MessageTransport::Udp, 2, 0, None)]));
         for domain in 0..100_000 {
-            progress.add_taken(RecordMaker { exporter: [9; 16], domain }, one, &[]);
+            progress.add_accepted_records(RecordMaker { exporter: [9; 16], domain }, one, &[]);
         }
         assert!(progress.now.len() <= MAX_EXPORTERS + 1, "{}", progress.now.len());
         assert_eq!(progress.now[&MAKER].packets, 2, "one that the collector has is kept");
         let last = RecordMaker { exporter: [9; 16], domain: 99_999 };
         assert_eq!(progress.now[&last].records, 1);
-        progress.close_progress();
+        progress.close_progress_file();
     }
 
     #[test]

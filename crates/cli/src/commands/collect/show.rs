@@ -2,7 +2,7 @@
 
 use super::counters::{self, missing_data};
 use super::earlier::UnstoredByKilledCollectors;
-use super::sinks::StoredCounts;
+use super::sinks::SinkStoredCounts;
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::table::format_table;
 use packetrig_flow::collect::{
@@ -20,7 +20,7 @@ use std::fmt;
 pub(super) struct CollectReport<'a> {
     #[serde(flatten)]
     ledger: &'a CollectLedger,
-    sinks: &'a [StoredCounts],
+    sinks: &'a [SinkStoredCounts],
     /// Balance of packets from the wire to the stored records; absent if no meter sends its ledger.
     balance: Option<TotalBalance>,
     /// Data that was sent and is not stored; empty with exit code 0.
@@ -42,20 +42,23 @@ struct TotalBalance {
     fraction: f64,
 }
 
-pub(super) fn collect_report<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCounts]) -> CollectReport<'a> {
+pub(super) fn collector_report<'a>(
+    ledger: &'a CollectLedger,
+    sinks: &'a [SinkStoredCounts],
+) -> CollectReport<'a> {
     let balance = ledger.packet_balance().map(|balance| whole_balance(balance, sinks, ledger));
     CollectReport {
         ledger,
         sinks,
         balance,
         missing: missing_data(ledger, sinks),
-        earlier: counters::earlier_losses(ledger, sinks),
+        earlier: counters::losses_of_killed_collectors(ledger, sinks),
         imbalances: counters::find_imbalances(ledger, sinks),
     }
 }
 
 /// Adds the last place where packets may be lost: the sinks. Without a sink nothing is stored, so nothing is lost there.
-fn whole_balance(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> TotalBalance {
+fn whole_balance(balance: PacketBalance, sinks: &[SinkStoredCounts], ledger: &CollectLedger) -> TotalBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::find_imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
@@ -75,7 +78,7 @@ fn whole_balance(balance: PacketBalance, sinks: &[StoredCounts], ledger: &Collec
     }
 }
 
-pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
+pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
     let total = &ledger.total;
     let mut text = format!(
         "{} messages, {} records, {} packets, {} in {:.1} s\n",
@@ -106,13 +109,13 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> S
     text.push_str(&relay_lines(&ledger.relays));
     text.push_str(&intake_remarks(ledger));
     text.push_str(&abandoned_queue_remarks(ledger));
-    text.push_str(&counters::table_of_all(ledger));
+    text.push_str(&counters::exporters_counter_table(ledger));
     ledger.groups.iter().for_each(|group| text.push_str(&counters::table_of_group(group)));
     text.push_str(&counters::table_of_sinks(sinks));
     if let Some(balance) = ledger.packet_balance() {
         text.push_str(&balance_text(&whole_balance(balance, sinks, ledger)));
     }
-    text.push_str(&counters::earlier_text(ledger, sinks));
+    text.push_str(&counters::killed_collectors_text(ledger, sinks));
     text.push_str(&counters::missing_text(ledger, sinks));
     for imbalance in counters::find_imbalances(ledger, sinks) {
         append_text(&mut text, format_args!("the counters do not balance: {imbalance}\n"));
@@ -333,7 +336,7 @@ fn balance_text(balance: &TotalBalance) -> String {
 
 pub(super) fn metrics_text(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
     let mut text = ledger.prometheus_text();
-    text.push_str(&counters::metrics_of_sinks(kept));
+    text.push_str(&counters::sink_metrics_text(kept));
     text
 }
 

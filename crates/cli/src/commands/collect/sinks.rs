@@ -83,7 +83,7 @@ impl NamedSink {
                     - (after.queue_dropped.packets - before.queue_dropped.packets),
                 bytes: 0,
             };
-            progress.add_taken(maker, taken, records);
+            progress.add_accepted_records(maker, taken, records);
         }
         done
     }
@@ -94,23 +94,23 @@ impl NamedSink {
         exporters: &[ExporterLedger],
     ) -> Result<(), packetrig_flow_store::Error> {
         match &mut self.progress {
-            Some(progress) => self.queued.tick_with_note(now, progress.prepare_note(exporters)),
+            Some(progress) => self.queued.run_due_work_with_note(now, progress.prepare_note(exporters)),
             None => self.queued.on_tick(now),
         }
     }
 
-    fn close_sink(mut self) -> StoredCounts {
+    fn close_sink(mut self) -> SinkStoredCounts {
         // The sink ends first: its thread may still hold notes for the progress file.
         let (kept, done) = self.queued.close_sink();
         let failure = done.err().map(|error| Error::from(error).full_message());
-        let before = self.progress.and_then(DirectoryProgress::close_progress).unwrap_or_default();
-        StoredCounts { sink: self.name, kept, failure, recovered: self.recovered, before }
+        let before = self.progress.and_then(DirectoryProgress::close_progress_file).unwrap_or_default();
+        SinkStoredCounts { sink: self.name, kept, failure, recovered: self.recovered, before }
     }
 }
 
 /// Counts of the records that one sink stored and lost.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct StoredCounts {
+pub(super) struct SinkStoredCounts {
     pub(super) sink: String,
     #[serde(flatten)]
     pub(super) kept: KeptCounts,
@@ -123,7 +123,7 @@ pub(super) struct StoredCounts {
     pub(super) before: StoredProgress,
 }
 
-impl StoredCounts {
+impl SinkStoredCounts {
     /// Returns true if the sink lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some() || sink_losses(&self.kept).has_failure()
@@ -141,13 +141,13 @@ impl SinkAccounts {
     }
 }
 
-pub(super) struct CollectSinks {
+pub(super) struct RecordSinks {
     all: Vec<NamedSink>,
     accounts: SinkAccounts,
     ticked_ns: u64,
 }
 
-impl CollectSinks {
+impl RecordSinks {
     pub(super) fn open_sinks(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
         let directory = kinds.directory.map(|path| {
             let options = packetrig_flow_store::ParquetOptions::new(path);
@@ -183,7 +183,7 @@ impl CollectSinks {
     }
 
     /// Stores the records that still wait and returns the final counts.
-    pub(super) fn close_all(self) -> Vec<StoredCounts> {
+    pub(super) fn close_all_sinks(self) -> Vec<SinkStoredCounts> {
         self.all.into_iter().map(NamedSink::close_sink).collect()
     }
 
@@ -232,12 +232,12 @@ const fn queue_policy(exporter: &ExporterIdentity) -> QueuePolicy {
     }
 }
 
-impl RecordOutlet for CollectSinks {
-    fn take_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
+impl RecordOutlet for RecordSinks {
+    fn accept_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
         self.for_each_sink(|sink| sink.write_records(records, exporter));
     }
 
-    fn take_ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
+    fn accept_ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         self.for_each_sink(|sink| {
             sink.queued.write_ledger_by(ledger, record_maker(exporter), at_ns, queue_policy(exporter))
         });

@@ -102,7 +102,7 @@ pub(super) fn read_pages() -> Vec<BookPage> {
     for line in BOOK_SUMMARY.lines() {
         if let Some(title) = line.strip_prefix("# ") {
             section = title;
-        } else if let Some((title, path)) = read_link(line)
+        } else if let Some((title, path)) = parse_markdown_link(line)
             && let Some((_, text)) = BOOK_PAGES.iter().find(|(known, _)| *known == path)
         {
             let name = path.rsplit('/').next().unwrap_or(path);
@@ -113,7 +113,7 @@ pub(super) fn read_pages() -> Vec<BookPage> {
 }
 
 /// Title and path of `- [Title](path.md)`.
-fn read_link(line: &'static str) -> Option<(&'static str, &'static str)> {
+fn parse_markdown_link(line: &'static str) -> Option<(&'static str, &'static str)> {
     let (title, path) = line.trim_start().strip_prefix("- [")?.split_once("](")?;
     Some((title, path.strip_suffix(".md)")?))
 }
@@ -126,7 +126,7 @@ mod tests {
     fn book_has_every_listed_page_and_no_other() {
         let listed: Vec<_> = BOOK_SUMMARY
             .lines()
-            .filter_map(read_link)
+            .filter_map(parse_markdown_link)
             .map(|(_, path)| path)
             .filter(|path| !path.starts_with("results/") && !path.starts_with("decisions/"))
             .collect();

@@ -55,7 +55,7 @@ impl AddressMask {
                 // A list of six numbers below 256 counts as an address even if it is none: masking too much
                 // is the safer error.
                 if let Some(mac) = mac_of(values) {
-                    *value = self.name_of(&mac, "mac").into();
+                    *value = self.masked_name_of(&mac, "mac").into();
                 } else {
                     for value in values {
                         self.mask_value(value);
@@ -97,15 +97,15 @@ impl AddressMask {
             Err(_) => match address.rsplit_once(':') {
                 // An IPv4 address with a port.
                 Some((host, port)) if host.parse::<std::net::Ipv4Addr>().is_ok() => {
-                    return format!("{}:{port}{end}", self.name_of(host, "ipv4"));
+                    return format!("{}:{port}{end}", self.masked_name_of(host, "ipv4"));
                 }
                 _ => return word.to_owned(),
             },
         };
-        self.name_of(address, kind) + end
+        self.masked_name_of(address, kind) + end
     }
 
-    fn name_of(&mut self, address: &str, kind: &str) -> String {
+    fn masked_name_of(&mut self, address: &str, kind: &str) -> String {
         // Masks are numbered in order of appearance, so their numbers do not show the order of the addresses.
         let next = self.names.len() + 1;
         self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()

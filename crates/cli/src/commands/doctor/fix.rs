@@ -25,8 +25,8 @@ struct ChangeRecord {
 
 impl ChangeRecord {
     fn open() -> Result<Self, Error> {
-        let path = runtime_directory::path_for(SETTINGS_RECORD_KIND).join(CHANGES_FILE_NAME);
-        let lock = runtime_directory::hold_file(&path).ok_or_else(|| Error::Write {
+        let path = runtime_directory::runtime_path_for(SETTINGS_RECORD_KIND).join(CHANGES_FILE_NAME);
+        let lock = runtime_directory::lock_file_for_update(&path).ok_or_else(|| Error::Write {
             what: path.display().to_string(),
             source: io::Error::other(
                 "it cannot be locked: another `packetrig doctor` may be changing settings",

@@ -1,7 +1,7 @@
 //! Executes a plan on a fleet: this process becomes one of its controllers.
 
 use super::{
-    ExecutionRequest, FinishedRun, ShownRun, explain_run_error, open_catalogue, page_opener, run_options,
+    ExecutionRequest, FinishedRun, RunDisplay, explain_run_error, open_catalogue, page_opener, run_options,
     run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
 };
 use crate::commands::kept::print_kept_run;
@@ -15,7 +15,9 @@ use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet_io::fleet::{ControlledFleet, FleetExecutor, NodeRetention};
 use packetrig_fleet_io::served::report_size;
-use packetrig_fleet_io::{EarlierStarts, OpenRun, RunEventCallback, RunOptions, is_late_start, run_to_end};
+use packetrig_fleet_io::{
+    LateStartedRuns, OpenRun, RunEventCallback, RunOptions, is_late_start, run_document_to_end,
+};
 use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::RunReport;
@@ -32,13 +34,13 @@ pub(super) fn execute_on_fleet(
     place: &fleet_place::FleetPlace,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let plan = read_for_fleet(request)?;
-    let taken = FleetUnderControl::take_control(place, request.store.as_deref(), request.policies)?;
+    let plan = read_fleet_plan(request)?;
+    let taken = FleetUnderControl::take_fleet_control(place, request.store.as_deref(), request.policies)?;
     taken.execute_plan(request, &plan, output)
 }
 
 /// Reads the plan and checks that it can run on a fleet.
-fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
+fn read_fleet_plan(request: &ExecutionRequest) -> Result<Plan, Error> {
     let reading = PlanParseOptions { fleet: true, ..PlanParseOptions::default() };
     let plan = plan::read_plan_with(&request.document, reading)?;
     warn_if_nothing_is_measured(request, &plan);
@@ -63,7 +65,7 @@ impl TrialFleet {
         // send for less time (docs/decisions/0033-ports-between-runs.md).
         controlled.fleet.retain_nodes(NodeRetention::Keep { ports: MAX_PORT_KEEPING_PAUSE });
         // The page of the method shows its trials; each trial needs no page of its own.
-        controlled.store.set_page(PageChoice::LeaveOut);
+        controlled.store.set_page_choice(PageChoice::LeaveOut);
         Self { controlled, limits, waits_for_nodes }
     }
 
@@ -86,7 +88,7 @@ impl TrialFleet {
         self.controlled.lead_run_nodes(&plan, &options.run, self.waits_for_nodes, on_event)?;
         let sending = speeds::sending_time(&plan);
         self.controlled.begin_new_run(&options, document, report_size(&plan, sending, document))?;
-        match run_to_end(&mut self.controlled.fleet, document, options, (stop, on_event)) {
+        match run_document_to_end(&mut self.controlled.fleet, document, options, (stop, on_event)) {
             Ok((mut report, open)) => {
                 self.controlled.store.commit_report(&mut report, document, open.as_ref())?;
                 self.controlled.operator.on_report(&report);
@@ -109,13 +111,13 @@ pub(crate) struct FleetUnderControl {
 
 impl FleetUnderControl {
     /// Becomes a controller that leads no node yet.
-    pub(crate) fn take_control(
+    pub(crate) fn take_fleet_control(
         place: &fleet_place::FleetPlace,
         store: Option<&Path>,
         policies: RunPolicies,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
-        let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
+        let limits = catalogue.limits_of_kernel(&kernel::kernel_release_name())?;
         signal::latch_end_signals()?;
         let controlled =
             fleet::become_controller(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
@@ -137,7 +139,7 @@ impl FleetUnderControl {
         request: &ExecutionRequest,
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
-        let plan = read_for_fleet(request)?;
+        let plan = read_fleet_plan(request)?;
         self.execute_plan(request, &plan, output)
     }
 
@@ -148,9 +150,9 @@ impl FleetUnderControl {
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
         let opener = page_opener(request)?;
-        self.controlled.store.set_page(request.page.page_choice());
+        self.controlled.store.set_page_choice(request.page.page_choice());
         self.controlled.fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
-        let mut earlier = EarlierStarts::default();
+        let mut earlier = LateStartedRuns::default();
         loop {
             let options = run_options(request, plan, self.limits.clone());
             let id = options.run.clone();
@@ -227,7 +229,7 @@ impl FleetUnderControl {
         // The progress line ends before `?` returns: an error must not be printed on that line.
         ending.clear_line();
         led.map_err(|error| explain_run_error(request, error))?;
-        let shown = ShownRun::begin(request, plan)?;
+        let shown = RunDisplay::begin(request, plan)?;
         // From here on, if this process dies, another one can find the run and end it.
         controlled.begin_new_run(
             &options,

@@ -20,7 +20,7 @@ use packetrig_units::Nanos;
 /// again after less than this.
 const SEGMENT_TIMEOUT: Nanos = Nanos::from_secs(12);
 
-pub(crate) fn collect_unfinished(
+pub(crate) fn collect_unfinished_runs(
     arguments: &CollectRuns,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {

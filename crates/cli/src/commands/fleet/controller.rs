@@ -7,7 +7,7 @@ use crate::identity;
 use crate::output::print_warning;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::message::ClockKey;
-use packetrig_fleet::term::{Identity, TermTimes};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes};
 use packetrig_fleet_io::fleet::{
     ControlledFleet, ControllerConfig, ControllerPresence, FleetExecutor, PresenceDirectory, RunResultStore,
 };
@@ -93,9 +93,9 @@ fn open_controller(
     let config = ControllerConfig {
         identity,
         presence,
-        times: TermTimes::default(),
+        times: ControllerTermTimes::default(),
         clock: state::clock_identity()?,
-        key: ClockKey(random_key()),
+        key: ClockKey(random_key_bytes()),
         store: Box::new(store.clone()),
         note: Box::new(move |record| noting.store_run_state(record).map_err(|error| error.to_string())),
         policies,
@@ -120,8 +120,8 @@ fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPrese
     presence.ok()
 }
 
-fn own_identity() -> Identity {
-    Identity {
+fn own_identity() -> ControllerIdentity {
+    ControllerIdentity {
         controller: format!("{:016x}", identity::random_number()),
         user: identity::user_name(),
         host: kernel::host_name(),
@@ -131,7 +131,7 @@ fn own_identity() -> Identity {
     }
 }
 
-fn random_key() -> [u8; 32] {
+fn random_key_bytes() -> [u8; 32] {
     let mut key = [0; 32];
     // 32 bytes are four numbers of 64 bits: the chunks leave no remainder.
     for piece in key.chunks_exact_mut(8) {

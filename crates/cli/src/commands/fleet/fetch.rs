@@ -48,7 +48,7 @@ pub(crate) fn fetch_captures(
     for capture in remote {
         // The name of the node keeps equal file names of two nodes apart.
         let target = directory.join(format!("{}-{}", capture.node, capture.file));
-        match fetch_one(&place, &id, &capture, &target, arguments.quiet) {
+        match fetch_remote_capture(&place, &id, &capture, &target, arguments.quiet) {
             Ok(()) => {
                 output.write_line(format_args!("Fetched: {}", target.display()));
                 // The report then names the file here, so the next `fetch` leaves it out.
@@ -84,7 +84,7 @@ fn remote_capture(report: &RunReport, named: &str) -> Option<RemoteCapture> {
     Some(RemoteCapture { named: named.to_owned(), node: NodeName(node.to_owned()), file: file.to_owned() })
 }
 
-fn fetch_one(
+fn fetch_remote_capture(
     place: &FleetPlace,
     run: &RunId,
     capture: &RemoteCapture,
@@ -107,7 +107,7 @@ fn fetch_one(
                 print_remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
             }
             if line.is_due(elapsed) {
-                line.show_line(elapsed, format_progress(capture, progress, elapsed));
+                line.show_progress_line(elapsed, format_progress(capture, progress, elapsed));
             }
         },
         goes_on: &|| !is_interrupted(),

@@ -64,30 +64,30 @@ fn read_node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLif
     let wanted = names.into_iter().filter(|name| only.is_none_or(|only| name.0 == only));
     wanted
         .map(|node| {
-            Ok(build_node_life(enrolled.get(&node), seen.get(&node), history.read_entries(&node)?, node))
+            Ok(build_node_life(enrolled.get(&node), seen.get(&node), history.read_node_entries(&node)?, node))
         })
         .collect()
 }
 
 /// Time and version of each node's last hello.
-fn last_seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
+fn last_seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastRecordedHello> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {
         // The file has ages and one time. Their difference is the time of each hello.
         let at = presence.heard_until.saturating_sub(row.silent.as_u64());
-        (row.node.clone(), LastSeen { at, version: row.hello.version.clone() })
+        (row.node.clone(), LastRecordedHello { at, version: row.hello.version.clone() })
     });
     seen.collect()
 }
 
-struct LastSeen {
+struct LastRecordedHello {
     at: u64,
     version: String,
 }
 
 fn build_node_life(
     enrolled: Option<&EnrolledNode>,
-    seen: Option<&LastSeen>,
+    seen: Option<&LastRecordedHello>,
     entries: Vec<NodeEntry>,
     node: NodeName,
 ) -> NodeLife {
@@ -119,14 +119,14 @@ fn build_summary_row(life: &NodeLife) -> Vec<String> {
         date_or_dash(life.joined_at),
         date_or_dash(life.seen_at),
         life.version.clone().unwrap_or_else(|| "–".to_owned()),
-        count_events(life, |event| matches!(event, NodeEvent::Started { .. })),
-        count_events(life, |event| matches!(event, NodeEvent::Lost)),
-        count_events(life, |event| matches!(event, NodeEvent::Run(_))),
+        format_event_count(life, |event| matches!(event, NodeEvent::Started { .. })),
+        format_event_count(life, |event| matches!(event, NodeEvent::Lost)),
+        format_event_count(life, |event| matches!(event, NodeEvent::Run(_))),
         last_run.unwrap_or_else(|| "–".to_owned()),
     ]
 }
 
-fn count_events(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
+fn format_event_count(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
     life.entries.iter().filter(|entry| is_it(&entry.event)).count().to_string()
 }
 

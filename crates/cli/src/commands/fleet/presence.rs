@@ -133,20 +133,21 @@ impl PresenceListener {
                 self.members.on_hello(&node, hello, at);
             }
             if monotonic_now() >= due {
-                self.read_leads();
+                self.refresh_node_leads();
                 self.write_presence();
-                due = monotonic_now() + Nanos::new(PRESENCE_WRITE_INTERVAL.as_u64() * self.write_intervals());
+                due = monotonic_now()
+                    + Nanos::new(PRESENCE_WRITE_INTERVAL.as_u64() * self.completed_write_intervals());
             }
         }
     }
 
-    fn write_intervals(&self) -> u64 {
+    fn completed_write_intervals(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
         // The file has a row for each node, so its cost grows with their number.
         (nodes / NODES_PER_SECOND) as u64 + 1
     }
 
-    fn read_leads(&mut self) {
+    fn refresh_node_leads(&mut self) {
         let nodes = self.members.iter().map(|(node, _)| node);
         if self.leads.read_due_leads(nodes, monotonic_now(), || LeadReader::open_reader(&self.place)) {
             self.members.replace_leads(self.leads.known.clone());
@@ -171,8 +172,8 @@ impl PresenceListener {
         let heard: BTreeSet<NodeName> = nodes.iter().map(|row| row.node.clone()).collect();
         // Once a node has sent a hello to this process, its row from the earlier process is not needed any more.
         self.remembered.retain(|row| !heard.contains(&row.node));
-        nodes.extend(self.remembered.iter().map(|row| row.clone().aged_by(here.since(self.began))));
-        let written = self.place.write_presence(&FleetPresence::captured_now(nodes));
+        nodes.extend(self.remembered.iter().map(|row| row.clone().with_added_age(here.since(self.began))));
+        let written = self.place.write_presence(&FleetPresence::capture_presence(nodes));
         // Reported once, because the file is written every second.
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_complained, true)

@@ -102,8 +102,11 @@ impl<'a> ProbeRequest<'a> {
             on_loss: LostNodePolicy::Continue,
         };
         // The lead is taken before the plan is made: only a controller knows the ports and addresses of the members.
-        let mut taken =
-            FleetUnderControl::take_control(&place, self.run.record.store.directory.as_deref(), policies)?;
+        let mut taken = FleetUnderControl::take_fleet_control(
+            &place,
+            self.run.record.store.directory.as_deref(),
+            policies,
+        )?;
         let text = self.plan_document(&taken.read_members()?)?;
         let document = PlanText { name: "the options".to_owned(), text, is_from_options: true };
         if self.run.print_plan {
@@ -195,7 +198,7 @@ impl<'a> ProbeRequest<'a> {
     fn select_nodes(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
         let mut rows: Vec<&MemberRow> = Vec::new();
         for name in named {
-            let found: Vec<&MemberRow> = members.iter().filter(|row| is_selected(name, row)).collect();
+            let found: Vec<&MemberRow> = members.iter().filter(|row| is_node_selected(name, row)).collect();
             if found.is_empty() {
                 return Err(unknown_node_error(name));
             }
@@ -223,7 +226,7 @@ impl<'a> ProbeRequest<'a> {
     }
 }
 
-fn is_selected(name: &str, row: &MemberRow) -> bool {
+fn is_node_selected(name: &str, row: &MemberRow) -> bool {
     match name.strip_prefix("any-") {
         // This is the rule for plans, where `any-LABEL` stands for a port with this label.
         Some(label) => {
@@ -249,7 +252,7 @@ fn node_names(nodes: &[ProbedNode]) -> Vec<String> {
 }
 
 /// True if this is the name of the port's interface, or one of its labels.
-fn is_called(port: &OfferedPort, wanted: &str) -> bool {
+fn is_port_called(port: &OfferedPort, wanted: &str) -> bool {
     port.interface == wanted || port.labels.iter().any(|label| label == wanted)
 }
 
@@ -266,7 +269,7 @@ impl ProbedNode {
         let name = &row.node.0;
         let ports = row.hello.ports.iter();
         let wanted: Vec<&OfferedPort> =
-            ports.filter(|port| through.is_none_or(|wanted| is_called(port, wanted))).collect();
+            ports.filter(|port| through.is_none_or(|wanted| is_port_called(port, wanted))).collect();
         let with_address: Vec<(&OfferedPort, IpAddr)> =
             wanted.iter().filter_map(|port| Some((*port, default_address(port)?))).collect();
         match with_address[..] {

@@ -35,7 +35,7 @@ pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) ->
     // The file of `fleet up` gives the state at once and also lists nodes that are silent now; listening
     // takes a second.
     let heard = place.read_presence().filter(|_| !arguments.wait && !arguments.watch);
-    let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
+    let Some(presence) = heard else { return listen_and_print_nodes(&place, arguments, output) };
     let age = presence.age();
     if age > MAX_PRESENCE_FILE_AGE {
         print_remark(format_args!(
@@ -43,7 +43,7 @@ pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) ->
             age.as_u64() / 1_000_000_000
         ));
     }
-    show_rows(&place, &select_enrolled_rows(&place, presence)?, arguments, output)?;
+    print_member_rows(&place, &select_enrolled_rows(&place, presence)?, arguments, output)?;
     Ok(CommandExit::Ok)
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn build_nodes_json(place: &FleetPlace) -> Result<Value, Error> {
     Ok(json!({ "heard_ms_ago": age_ms, "nodes": rows, "never_heard": silent, "server": server }))
 }
 
-fn listen_and_show(
+fn listen_and_print_nodes(
     place: &FleetPlace,
     arguments: &StatusArgs,
     output: &mut CommandOutput,
@@ -92,7 +92,7 @@ fn listen_and_show(
     loop {
         receive_hellos(&observer, &mut members);
         members.replace_leads(leads.read_leads(members.iter().map(|(node, _)| node))?);
-        show_rows(place, &members.member_rows(monotonic_now()), arguments, output)?;
+        print_member_rows(place, &members.member_rows(monotonic_now()), arguments, output)?;
         // In `fleet status --watch | head`, the reader closes the pipe: the command ends here.
         if !arguments.watch || is_interrupted() || output.is_closed() {
             return Ok(CommandExit::Ok);
@@ -100,7 +100,7 @@ fn listen_and_show(
     }
 }
 
-fn show_rows(
+fn print_member_rows(
     place: &FleetPlace,
     rows: &[MemberRow],
     arguments: &StatusArgs,

@@ -92,7 +92,7 @@ fn watch_until_signal(
     enrolment: &EnrolServer,
 ) -> Result<(), Error> {
     // The servers of `--cluster` are managed elsewhere, so they are neither watched nor restarted.
-    let health = lock_mutex(broker).is_some().then(|| watch_health(place)).transpose()?;
+    let health = lock_mutex(broker).is_some().then(|| start_health_watch(place)).transpose()?;
     let mut nodes = AnnouncedNodes::default();
     // The time 0 makes the first pass of the loop check the certificate.
     let mut renew_at = MonoTime::default();
@@ -103,7 +103,7 @@ fn watch_until_signal(
         if monotonic_now() >= renew_at {
             renew_at = keep_certificate_valid(certificate, broker, enrolment);
         }
-        if let Some(found) = health.as_ref().and_then(HealthWatch::take_newest) {
+        if let Some(found) = health.as_ref().and_then(HealthWatch::take_newest_health) {
             handle_server_health(&found, place, broker);
         }
     }
@@ -140,7 +140,7 @@ fn exit_soon_after_signal() -> Result<(), Error> {
     watching.map(drop).map_err(|error| packetrig_fleet_io::Error::Thread(error).into())
 }
 
-fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
+fn start_health_watch(place: &FleetPlace) -> Result<HealthWatch, Error> {
     let directory = place.broker_directory();
     Ok(HealthWatch::start_thread(place.controller_fabric()?, &directory)
         .map_err(packetrig_fleet_io::Error::Thread)?)
@@ -167,7 +167,7 @@ fn keep_certificate_valid(
     broker: &Mutex<Option<MessageServer>>,
     enrolment: &EnrolServer,
 ) -> MonoTime {
-    match certificate.renew_if_due(wall_clock_seconds(), lock_mutex(broker).as_ref(), enrolment) {
+    match certificate.renew_certificate_if_due(wall_clock_seconds(), lock_mutex(broker).as_ref(), enrolment) {
         Ok(false) => {}
         Ok(true) => print_remark("fleet: the certificate of the message server was renewed"),
         // The next attempt comes later, because the reason (for example a full disk) usually persists.
@@ -228,7 +228,7 @@ fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option
     } else {
         None
     };
-    sandbox::limit_broker(kept)?;
+    sandbox::limit_broker_rights(kept)?;
     Ok(isolation)
 }
 
@@ -252,7 +252,8 @@ fn start_broker(
 ) -> Result<Option<MessageServer>, Error> {
     let Some(isolation) = isolation else { return Ok(None) };
     let security = Some(security.clone());
-    let setup = BrokerSetup { security, nodes: authority.admitted()?, ..broker_setup(arguments, place) };
+    let setup =
+        BrokerSetup { security, nodes: authority.list_admitted_nodes()?, ..broker_setup(arguments, place) };
     Ok(Some(MessageServer::start_isolated(isolation, setup)?))
 }
 
@@ -338,7 +339,7 @@ impl AnnouncedNodes {
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
             return Ok(());
         }
-        let nodes = authority.admitted()?;
+        let nodes = authority.list_admitted_nodes()?;
         // The directory also changes when labels change, and then the server needs no update.
         if self.nodes.as_ref() != Some(&nodes) {
             broker.set_allowed_nodes(&nodes, authority.system_user_credentials()?)?;

@@ -32,7 +32,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
         most: arguments.most,
         only: arguments.only.iter().copied().map(ChangeKind::from).collect(),
     };
-    let (before, after) = list_sides(arguments)?;
+    let (before, after) = list_compared_files(arguments)?;
     // Without a separate list, the second side is another time window of the same files.
     let files: [&[PathBuf]; 2] = [&before, after.as_deref().unwrap_or(&before)];
     let sides = [0, 1].map(|side| compared_side(arguments, files[side], &filter, side));
@@ -56,7 +56,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
 }
 
 /// The files of both sides: of two windows of the same records, which are one list, or of two places.
-fn list_sides(arguments: &Arguments) -> Result<(ListedFiles, Option<ListedFiles>), Error> {
+fn list_compared_files(arguments: &Arguments) -> Result<(ListedFiles, Option<ListedFiles>), Error> {
     let places = &arguments.places;
     match (arguments.a.zip(arguments.b), &places[..]) {
         (Some(_), _) => Ok((flow_files(places)?, None)),
@@ -98,7 +98,7 @@ fn write_changes(
     let parts = question.grouping.parts();
     if arguments.form.json {
         for change in &answer.changes {
-            output.write_line(change_object(parts, question.order, answer, change));
+            output.write_line(change_json(parts, question.order, answer, change));
         }
     } else if arguments.form.csv {
         let sides = ["a", "b"].iter().flat_map(|side| SIDE_COLUMN_NAMES.map(|name| format!("{side}_{name}")));
@@ -110,7 +110,7 @@ fn write_changes(
         }
     } else {
         output.write_text(changes_table(question, answer));
-        output.write_line(kinds_line(answer));
+        output.write_line(change_kinds_line(answer));
     }
 }
 
@@ -133,7 +133,7 @@ const fn change_kind_name(kind: ChangeKind) -> &'static str {
 
 /// Rate of the second side divided by rate of the first side; nothing if one of them is zero.
 fn change_factor(answer: &CompareAnswer, sums: [GroupTotals; 2], order: TopOrder) -> Option<f64> {
-    let [before, after] = [0, 1].map(|side| answer.rate_of(side, sums[side], order));
+    let [before, after] = [0, 1].map(|side| answer.group_rate(side, sums[side], order));
     (before > 0.0 && after > 0.0).then(|| after / before)
 }
 
@@ -144,7 +144,7 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
     let header: Vec<_> = names.chain(["change", "before", "after", "difference", "factor"]).collect();
     let rate_cells = |sums: [GroupTotals; 2]| {
         let [before, after] =
-            [0, 1].map(|side| format_scaled(answer.rate_of(side, sums[side], *order), unit));
+            [0, 1].map(|side| format_scaled(answer.group_rate(side, sums[side], *order), unit));
         let change = answer.rate_change(sums, *order);
         let sign = if change < 0.0 { "−" } else { "+" };
         let factor =
@@ -162,7 +162,7 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
     format_table(&header, rows.chain([all]))
 }
 
-fn kinds_line(answer: &CompareAnswer) -> String {
+fn change_kinds_line(answer: &CompareAnswer) -> String {
     let counts = answer
         .kinds
         .iter()
@@ -182,16 +182,11 @@ fn round_decimals(number: f64) -> f64 {
 
 /// The numbers of a side, in the order of [`SIDE_COLUMN_NAMES`].
 fn side_numbers(answer: &CompareAnswer, side: usize, sum: GroupTotals) -> [Value; 5] {
-    let rate = |order| round_decimals(answer.rate_of(side, sum, order)).into();
+    let rate = |order| round_decimals(answer.group_rate(side, sum, order)).into();
     [sum.flows.into(), sum.packets.into(), sum.bytes.into(), rate(TopOrder::Packets), rate(TopOrder::Bytes)]
 }
 
-fn change_object(
-    parts: &[GroupPart],
-    order: TopOrder,
-    answer: &CompareAnswer,
-    change: &GroupChange,
-) -> Value {
+fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, change: &GroupChange) -> Value {
     let values = parts.iter().zip(&change.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let side = |side: usize| {

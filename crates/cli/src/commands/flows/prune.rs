@@ -13,7 +13,7 @@ use std::path::Path;
 
 pub(super) fn prune_directory(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let limits = arguments.keep.to_limits();
-    if !limits.is_any() {
+    if !limits.has_any_limit() {
         return Err(Error::Usage("prune needs --keep, --keep-for or --keep-free".into()));
     }
     let directory = &arguments.directory;
@@ -22,7 +22,7 @@ pub(super) fn prune_directory(arguments: &Arguments, output: &mut CommandOutput)
         if arguments.json {
             return Ok(output.write_json(&serde_json::json!({ "would_remove": files }))?);
         }
-        output.write_text(plan_text(directory, &files));
+        output.write_text(files_to_remove_text(directory, &files));
         return Ok(());
     }
     let removed = remove_old_files(directory, limits)?;
@@ -39,7 +39,7 @@ pub(in crate::commands) fn directory_limits(
     directory: Option<&Path>,
 ) -> Result<RetentionLimits, Error> {
     let limits = keep.to_limits();
-    if limits.is_any() && directory.is_none() {
+    if limits.has_any_limit() && directory.is_none() {
         return Err(Error::Usage("--keep, --keep-for and --keep-free need --directory".into()));
     }
     // The rule is that of logs: with room for one file only, the finished file would be removed while the
@@ -54,7 +54,7 @@ pub(in crate::commands) fn directory_limits(
     Ok(limits)
 }
 
-fn plan_text(directory: &Path, files: &[FileToRemove]) -> String {
+fn files_to_remove_text(directory: &Path, files: &[FileToRemove]) -> String {
     let sum = |value: fn(&FileToRemove) -> u64| format_count(files.iter().map(value).sum());
     let rows = files.iter().map(|file| {
         let name = file.file.strip_prefix(directory).unwrap_or(&file.file);

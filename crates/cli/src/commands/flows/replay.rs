@@ -84,7 +84,7 @@ impl RecordReplay {
             }
             let now_ns = clock::monotonic_ns();
             let Some(due_ns) = due_ns.filter(|due_ns| *due_ns > now_ns) else { return true };
-            if let Err(error) = self.sender.send_waiting(clock::wall_clock_ns()) {
+            if let Err(error) = self.sender.send_waiting_message(clock::wall_clock_ns()) {
                 self.failure = Some(error);
                 return false;
             }

@@ -31,7 +31,7 @@ pub(super) fn show_series(
     step: Nanos,
     output: &mut CommandOutput,
 ) -> Result<TopAnswer, Error> {
-    if !question.order.is_sum() {
+    if !question.order.is_sum_order() {
         return Err(Error::Usage("--bucket shows sums: order by bytes, packets or flows".into()));
     }
     let found = top_series(files, filter, question, step).map_err(|error| match error {
@@ -41,7 +41,7 @@ pub(super) fn show_series(
     let parts = question.grouping.parts();
     if arguments.form.json {
         for_each_step(&found, |at_ns, values, sum| {
-            output.write_line(step_object(parts, &found, at_ns, values, sum));
+            output.write_line(step_json(parts, &found, at_ns, values, sum));
         });
     } else if arguments.form.csv {
         let numbers = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
@@ -70,13 +70,13 @@ fn for_each_step(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], Gro
 }
 
 /// An amount in one step, as a rate.
-fn rate_in(found: &TopSeries, amount: u64) -> f64 {
+fn step_rate(found: &TopSeries, amount: u64) -> f64 {
     let rate = amount as f64 * NANOS_PER_SECOND / found.step_ns as f64;
     // Three decimals: more would only be noise of binary fractions.
     (rate * 1000.0).round() / 1000.0
 }
 
-fn step_object(
+fn step_json(
     parts: &[GroupPart],
     found: &TopSeries,
     at_ns: u64,
@@ -89,8 +89,8 @@ fn step_object(
         ("flows", sum.flows.into()),
         ("packets", sum.packets.into()),
         ("bytes", sum.bytes.into()),
-        ("packets_per_second", rate_in(found, sum.packets).into()),
-        ("bits_per_second", rate_in(found, sum.bytes.saturating_mul(8)).into()),
+        ("packets_per_second", step_rate(found, sum.packets).into()),
+        ("bits_per_second", step_rate(found, sum.bytes.saturating_mul(8)).into()),
     ];
     let numbers = numbers.map(|(name, value)| (name.to_owned(), value));
     Value::Object([("start_ns".to_owned(), at_ns.into())].into_iter().chain(values).chain(numbers).collect())
@@ -108,8 +108,8 @@ fn step_csv(
         sum.flows.to_string(),
         sum.packets.to_string(),
         sum.bytes.to_string(),
-        rate_in(found, sum.packets).to_string(),
-        rate_in(found, sum.bytes.saturating_mul(8)).to_string(),
+        step_rate(found, sum.packets).to_string(),
+        step_rate(found, sum.bytes.saturating_mul(8)).to_string(),
     ];
     [at_ns.to_string()].into_iter().chain(values).chain(numbers).collect::<Vec<_>>().join(",")
 }
@@ -138,7 +138,7 @@ fn series_table(question: &TopQuestion, found: &TopSeries) -> String {
         // The first of several equal steps.
         let greatest =
             sums.iter().enumerate().rev().max_by_key(|(_, sum)| amount(**sum)).map_or(0, |(step, _)| step);
-        let rate = rate_in(found, sums.get(greatest).copied().map_or(0, amount));
+        let rate = step_rate(found, sums.get(greatest).copied().map_or(0, amount));
         let blocks = sums.chunks(joined).map(|some| Some(some.iter().map(|sum| amount(*sum) as f64).sum()));
         values
             .chain([

@@ -167,7 +167,7 @@ fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
     let names = arguments.filter.read_names()?;
     for column in &arguments.columns {
         if let ShownColumn::Named(column) = column
-            && !names.has_kind(column.kind)
+            && !names.has_names_of_kind(column.kind)
         {
             let wanted = column.kind.requested_file_name();
             return Err(Error::Usage(format!(
@@ -222,7 +222,7 @@ impl StoredRow<'_> {
             format_count(self.cell_number("octetDeltaCount")),
             format_count(self.cell_number("reversePacketDeltaCount")),
             format_count(self.cell_number("reverseOctetDeltaCount")),
-            tcp_flags::flag_letters(flags),
+            tcp_flags::tcp_flag_letters(flags),
             end_reason(self.cell_number("flowEndReason")).into(),
         ]
     }

@@ -84,7 +84,7 @@ fn write_groups(arguments: &Arguments, question: &TopQuestion, top: &TopAnswer, 
     let parts = arguments.by.parts();
     if arguments.form.json {
         for group in &top.groups {
-            output.write_line(group_object(parts, group, top.files_have_changed));
+            output.write_line(top_group_json(parts, group, top.files_have_changed));
         }
     } else if arguments.form.csv {
         let names = parts.iter().map(GroupPart::name).chain(TOP_FLOW_MEASURES.iter().map(|(name, _)| *name));
@@ -118,7 +118,7 @@ fn group_csv(parts: &[GroupPart], group: &TopGroup) -> String {
     values.chain(numbers).collect::<Vec<_>>().join(",")
 }
 
-fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> Value {
+fn top_group_json(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> Value {
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let numbers = TOP_FLOW_MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has)));
@@ -143,7 +143,7 @@ fn order_value_text(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String
 }
 
 fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
-    let last = if order.is_sum() { "share" } else { order_unit(order) };
+    let last = if order.is_sum_order() { "share" } else { order_unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
@@ -199,7 +199,7 @@ mod tests {
         assert!(shown(true, false).contains("all (about 12)"), "{}", shown(true, false));
         assert!(shown(false, true).contains("files were removed"));
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        assert_eq!(group_object(by.parts(), &group(), true)["files_have_changed"], true);
+        assert_eq!(top_group_json(by.parts(), &group(), true)["files_have_changed"], true);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn programs_find_every_value_under_its_name() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        let json = group_object(by.parts(), &group(), false);
+        let json = top_group_json(by.parts(), &group(), false);
         assert_eq!((&json["exporter"], &json["protocol"]), (&"this machine, domain 7".into(), &6.into()));
         assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &5333.333.into()));
     }

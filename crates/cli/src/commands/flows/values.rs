@@ -31,7 +31,7 @@ fn number_text(column: &FlowColumn, number: u64) -> String {
         (_, ElementKind::Time) => utc_time_text(number),
         (_, ElementKind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
         ("protocolIdentifier", _) => protocol_name(number),
-        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::flag_letters(number),
+        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::tcp_flag_letters(number),
         ("flowEndReason", _) => end_reason(number).to_owned(),
         // Numbers without a unit are identifiers, such as ports: blanks between their digits would be wrong.
         _ if column.unit.is_empty() => number.to_string(),

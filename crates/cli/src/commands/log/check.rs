@@ -26,7 +26,7 @@ pub(super) fn check_log(arguments: &Arguments, output: &mut CommandOutput) -> Re
             "log": checked,
         }))?;
     } else {
-        output.write_text(check_text(&checked));
+        output.write_text(log_check_text(&checked));
     }
     Ok(match is_complete(&checked) {
         Some(true) => CommandExit::Ok,
@@ -49,7 +49,7 @@ fn is_complete(checked: &LogCheck) -> Option<bool> {
     checked.find_doubt().is_none().then_some(true)
 }
 
-fn check_text(checked: &LogCheck) -> String {
+fn log_check_text(checked: &LogCheck) -> String {
     let mut text = format_table(
         &["", "frames"],
         [
@@ -88,10 +88,10 @@ fn check_text(checked: &LogCheck) -> String {
 fn is_only_changed(checked: &LogCheck) -> bool {
     // If the counters show a loss, frames are missing, too, so the log is not only changed.
     let without = LogCheck { findings: Vec::new(), ..checked.clone() };
-    checked.findings.iter().all(is_change) && !without.is_incomplete()
+    checked.findings.iter().all(is_log_change) && !without.is_incomplete()
 }
 
-const fn is_change(finding: &LogFinding) -> bool {
+const fn is_log_change(finding: &LogFinding) -> bool {
     matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
 }
 

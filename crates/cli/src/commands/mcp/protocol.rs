@@ -17,7 +17,7 @@ const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMETERS: i32 = -32602;
 
 /// Error of a JSON-RPC request: code and message.
-type Refusal = (i32, String);
+type JsonRpcRefusal = (i32, String);
 
 /// Makes the call of a tool.
 pub(super) type CallMaker<'a> = dyn Fn(&ToolCall) -> Result<Value, String> + 'a;
@@ -41,7 +41,7 @@ pub(super) fn answer_line(line: &[u8], make_call: &CallMaker<'_>) -> Option<Valu
     Some(build_answer(id, answer_request(method, &message["params"], make_call)))
 }
 
-fn build_answer(id: Value, outcome: Result<Value, Refusal>) -> Value {
+fn build_answer(id: Value, outcome: Result<Value, JsonRpcRefusal>) -> Value {
     match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         Err((code, message)) => {
@@ -50,12 +50,16 @@ fn build_answer(id: Value, outcome: Result<Value, Refusal>) -> Value {
     }
 }
 
-fn answer_request(method: &str, parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, Refusal> {
+fn answer_request(
+    method: &str,
+    parameters: &Value,
+    make_call: &CallMaker<'_>,
+) -> Result<Value, JsonRpcRefusal> {
     match method {
         "initialize" => Ok(build_introduction(&parameters["protocolVersion"])),
         "ping" => Ok(json!({})),
         "tools/list" => {
-            Ok(json!({ "tools": tools::MCP_TOOLS.iter().map(tools::Tool::describe).collect::<Vec<_>>() }))
+            Ok(json!({ "tools": tools::MCP_TOOLS.iter().map(tools::McpTool::describe).collect::<Vec<_>>() }))
         }
         "tools/call" => call_tool(parameters, make_call),
         _ => Err((METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
@@ -77,11 +81,11 @@ fn build_introduction(asked: &Value) -> Value {
 }
 
 /// Calls a tool. If the tool fails, the result has `isError`, which the assistant reads; only an invalid call is an error.
-fn call_tool(parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, Refusal> {
+fn call_tool(parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, JsonRpcRefusal> {
     let name = parameters["name"].as_str().unwrap_or_default();
     let tool = tools::MCP_TOOLS.iter().find(|tool| tool.name == name);
     let tool = tool.ok_or_else(|| (INVALID_PARAMETERS, format!("there is no tool `{name}`")))?;
-    let call = tool.read_call(&parameters["arguments"]).map_err(|why| (INVALID_PARAMETERS, why))?;
+    let call = tool.read_tool_call(&parameters["arguments"]).map_err(|why| (INVALID_PARAMETERS, why))?;
     let (text, is_error) = match make_call(&call) {
         Ok(answer) => (answer.to_string(), false),
         Err(why) => (why, true),

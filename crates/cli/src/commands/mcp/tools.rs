@@ -20,7 +20,7 @@ enum ParameterKind {
 }
 
 #[derive(Debug)]
-struct Parameter {
+struct ToolParameter {
     name: &'static str,
     kind: ParameterKind,
     is_required: bool,
@@ -43,116 +43,124 @@ enum ApiCallForm {
 }
 
 #[derive(Debug)]
-pub(super) struct Tool {
+pub(super) struct McpTool {
     pub(super) name: &'static str,
     description: &'static str,
-    parameters: &'static [Parameter],
+    parameters: &'static [ToolParameter],
     form: ApiCallForm,
 }
 
-const fn required(name: &'static str, kind: ParameterKind, meaning: &'static str) -> Parameter {
-    Parameter { name, kind, is_required: true, meaning }
+const fn required_parameter(name: &'static str, kind: ParameterKind, meaning: &'static str) -> ToolParameter {
+    ToolParameter { name, kind, is_required: true, meaning }
 }
 
-const fn optional(name: &'static str, kind: ParameterKind, meaning: &'static str) -> Parameter {
-    Parameter { name, kind, is_required: false, meaning }
+const fn optional_parameter(name: &'static str, kind: ParameterKind, meaning: &'static str) -> ToolParameter {
+    ToolParameter { name, kind, is_required: false, meaning }
 }
 
-const STREAMS_PARAMETER: Parameter =
-    optional("streams", ParameterKind::Texts, "names of streams; all without it");
-const RESULT_ID_PARAMETER: Parameter =
-    required("id", ParameterKind::Text, "id of a result, its first characters, or `last`");
+const STREAMS_PARAMETER: ToolParameter =
+    optional_parameter("streams", ParameterKind::Texts, "names of streams; all without it");
+const RESULT_ID_PARAMETER: ToolParameter =
+    required_parameter("id", ParameterKind::Text, "id of a result, its first characters, or `last`");
 
-pub(super) const MCP_TOOLS: &[Tool] = &[
-    Tool {
+pub(super) const MCP_TOOLS: &[McpTool] = &[
+    McpTool {
         name: "server_state",
         description: "Describes the server and its ports, and whether you may start streams.",
         parameters: &[],
         form: ApiCallForm::Get("/api/v1/state"),
     },
-    Tool {
+    McpTool {
         name: "list_nodes",
         description: "The nodes of the fleet that the server leads, with their ports and troubles.",
         parameters: &[],
         form: ApiCallForm::Get("/api/v1/nodes"),
     },
-    Tool {
+    McpTool {
         name: "check_plan",
         description: "Checks an Open Traffic Generator document (YAML or JSON) without running it: every problem with its place and a hint.",
-        parameters: &[required("document", ParameterKind::Text, "the document")],
+        parameters: &[required_parameter("document", ParameterKind::Text, "the document")],
         form: ApiCallForm::CheckPlan,
     },
-    Tool {
+    McpTool {
         name: "open_run",
         description: "Opens a run on the ports of an Open Traffic Generator configuration, and ends an \
             earlier run. No frame is sent before start_streams.",
-        parameters: &[required(
+        parameters: &[required_parameter(
             "configuration",
             ParameterKind::Document,
             "the configuration, as a JSON object",
         )],
         form: ApiCallForm::PostDocument("/config"),
     },
-    Tool {
+    McpTool {
         name: "start_streams",
         description: "Starts streams of the open run: frames leave the ports.",
         parameters: &[STREAMS_PARAMETER],
         form: ApiCallForm::PostMembers("/api/v1/streams", &[("change", "start")]),
     },
-    Tool {
+    McpTool {
         name: "stop_streams",
         description: "Stops streams of the open run.",
         parameters: &[STREAMS_PARAMETER],
         form: ApiCallForm::PostMembers("/api/v1/streams", &[("change", "stop")]),
     },
-    Tool {
+    McpTool {
         name: "live_run",
         description: "The run in progress: its ledger of frames, losses by place, ports and streams.",
         parameters: &[
-            optional("filter", ParameterKind::Text, "part of a stream's or port's name"),
-            optional("sort", ParameterKind::Text, "column of streams; -COLUMN is the largest first"),
-            optional("rows", ParameterKind::Number, "most streams"),
+            optional_parameter("filter", ParameterKind::Text, "part of a stream's or port's name"),
+            optional_parameter(
+                "sort",
+                ParameterKind::Text,
+                "column of streams; -COLUMN is the largest first",
+            ),
+            optional_parameter("rows", ParameterKind::Number, "most streams"),
         ],
         form: ApiCallForm::Get("/api/v1/live"),
     },
-    Tool {
+    McpTool {
         name: "end_run",
         description: "Ends the open run, judges it and stores its result.",
         parameters: &[],
         form: ApiCallForm::PostNothing("/config"),
     },
-    Tool {
+    McpTool {
         name: "list_results",
         description: "Past runs and test methods, the newest first, with their verdicts.",
         parameters: &[
-            optional("text", ParameterKind::Text, "part of the name or id"),
-            optional("verdict", ParameterKind::Text, "PASS, FAIL or INCONCLUSIVE"),
-            optional("most", ParameterKind::Number, "how many"),
+            optional_parameter("text", ParameterKind::Text, "part of the name or id"),
+            optional_parameter("verdict", ParameterKind::Text, "PASS, FAIL or INCONCLUSIVE"),
+            optional_parameter("most", ParameterKind::Number, "how many"),
         ],
         form: ApiCallForm::Get("/api/v1/runs"),
     },
-    Tool {
+    McpTool {
         name: "show_result",
         description: "The whole report of a run, or the result of a test method.",
         parameters: &[RESULT_ID_PARAMETER],
         form: ApiCallForm::GetOf("/api/v1/runs/"),
     },
-    Tool {
+    McpTool {
         name: "compare_results",
         description: "Compares the figures of two results and marks those that are worse by more than their uncertainty.",
         parameters: &[
-            required("a", ParameterKind::Text, "id of the first result"),
-            required("b", ParameterKind::Text, "id of the second result"),
+            required_parameter("a", ParameterKind::Text, "id of the first result"),
+            required_parameter("b", ParameterKind::Text, "id of the second result"),
         ],
         form: ApiCallForm::Get("/api/v1/compare"),
     },
-    Tool {
+    McpTool {
         name: "start_method",
         description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...): the body of POST /api/v1/methods as the manual's page test-methods has it.",
-        parameters: &[required("method", ParameterKind::Document, "`options` and `plans`, as a JSON object")],
+        parameters: &[required_parameter(
+            "method",
+            ParameterKind::Document,
+            "`options` and `plans`, as a JSON object",
+        )],
         form: ApiCallForm::PostDocument("/api/v1/methods"),
     },
-    Tool {
+    McpTool {
         name: "method_progress",
         description: "Returns the progress of a test method and its results so far.",
         parameters: &[RESULT_ID_PARAMETER],
@@ -160,7 +168,7 @@ pub(super) const MCP_TOOLS: &[Tool] = &[
     },
 ];
 
-impl Tool {
+impl McpTool {
     /// The tool as the protocol lists it.
     pub(super) fn describe(&self) -> Value {
         let properties: Map<String, Value> = self
@@ -189,7 +197,7 @@ impl Tool {
     }
 
     /// Makes the API call for these arguments, or describes which argument is wrong.
-    pub(super) fn read_call(&self, arguments: &Value) -> Result<ToolCall, String> {
+    pub(super) fn read_tool_call(&self, arguments: &Value) -> Result<ToolCall, String> {
         let empty = Map::new();
         let given = match arguments {
             Value::Null => &empty,
@@ -202,7 +210,7 @@ impl Tool {
             return Err(format!("`{unknown}` is not an argument of {}", self.name));
         }
         for parameter in self.parameters {
-            parameter.check_value(given.get(parameter.name))?;
+            parameter.check_parameter_value(given.get(parameter.name))?;
         }
         let only = || {
             self.parameters
@@ -227,7 +235,7 @@ impl Tool {
     }
 }
 
-impl Parameter {
+impl ToolParameter {
     fn describe(&self) -> Value {
         let mut schema = match self.kind {
             ParameterKind::Text => json!({ "type": "string" }),
@@ -239,7 +247,7 @@ impl Parameter {
         schema
     }
 
-    fn check_value(&self, value: Option<&Value>) -> Result<(), String> {
+    fn check_parameter_value(&self, value: Option<&Value>) -> Result<(), String> {
         let Some(value) = value else {
             return if self.is_required { Err(format!("`{}` is missing", self.name)) } else { Ok(()) };
         };
@@ -274,7 +282,7 @@ mod tests {
     use super::*;
 
     fn call(name: &str, arguments: &Value) -> Result<ToolCall, String> {
-        MCP_TOOLS.iter().find(|tool| tool.name == name).expect("a tool").read_call(arguments)
+        MCP_TOOLS.iter().find(|tool| tool.name == name).expect("a tool").read_tool_call(arguments)
     }
 
     #[test]

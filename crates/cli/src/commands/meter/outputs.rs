@@ -46,7 +46,7 @@ impl MeterOutputs {
         match outputs.open_all(arguments, options, accounts) {
             Ok(()) => Ok(outputs),
             Err(error) => {
-                outputs.abandon_all(accounts);
+                outputs.abandon_outputs(accounts);
                 Err(error)
             }
         }
@@ -71,7 +71,7 @@ impl MeterOutputs {
 
     /// Ends the outputs of a meter that did not start: without senders, their queues close. Their own failures are dropped, because
     /// the reason for the end is another one.
-    pub(super) fn abandon_all(self, accounts: &MeterAccounts) {
+    pub(super) fn abandon_outputs(self, accounts: &MeterAccounts) {
         drop(accounts.take_channels());
         drop(self.join_threads());
     }
@@ -143,7 +143,7 @@ fn start_export(
     accounts.set_export(queue, content == ExportContent::Sim, thread.watch_counts());
     // Only a meter with peers has a role that can change.
     if let Some(group_role) = thread.role_handle() {
-        accounts.set_group(group_role.clone());
+        accounts.set_group_role_handle(group_role.clone());
     }
     Ok(thread)
 }
@@ -174,7 +174,7 @@ fn start_parquet_thread(
     domain: u32,
     accounts: &Arc<MeterAccounts>,
 ) -> Result<JoinHandle<()>, Error> {
-    let kept = Arc::<Mutex<KeptState>>::default();
+    let kept = Arc::<Mutex<SinkState>>::default();
     let account = Arc::clone(&kept);
     let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).sink_counts());
     // The sink is registered before the thread starts: the queue exists before a worker can have a record for
@@ -182,13 +182,13 @@ fn start_parquet_thread(
     let batches = accounts.add_sink(to.display().to_string(), account);
     let accounts = Arc::clone(accounts);
     let source = RecordMaker { domain, ..RecordMaker::default() };
-    let mut keeper = OutputKeeper { sink, source, kept, accounts, ledger_ns: 0 };
+    let mut keeper = SinkThread { sink, source, kept, accounts, ledger_ns: 0 };
     let thread = std::thread::Builder::new().name("parquet".into());
     let started = thread.spawn(move || {
         loop {
             match batches.recv_timeout(SINK_CHECK_INTERVAL) {
                 Ok(WorkerBatch::Records(records)) => {
-                    keeper.write_and_publish(|sink| sink.write_records(&records, source));
+                    keeper.write_and_publish_counts(|sink| sink.write_records(&records, source));
                 }
                 // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}
@@ -205,13 +205,13 @@ fn start_parquet_thread(
 
 /// Counts of the sink for the ledger, which other threads read.
 #[derive(Debug, Default)]
-struct KeptState {
+struct SinkState {
     kept: KeptCounts,
     /// The latest failure. The failed records may have been stored since.
     failure: Option<String>,
 }
 
-impl KeptState {
+impl SinkState {
     fn sink_counts(&self) -> SinkCounts {
         let KeptCounts { stored, waiting, file_bytes, removed, .. } = self.kept;
         SinkCounts {
@@ -226,16 +226,16 @@ impl KeptState {
 }
 
 /// A sink on its thread, and the counts that the ledger reads from other threads.
-struct OutputKeeper {
+struct SinkThread {
     sink: ParquetSink,
     source: RecordMaker,
-    kept: Arc<Mutex<KeptState>>,
+    kept: Arc<Mutex<SinkState>>,
     accounts: Arc<MeterAccounts>,
     ledger_ns: u64,
 }
 
-impl OutputKeeper {
-    fn write_and_publish(
+impl SinkThread {
+    fn write_and_publish_counts(
         &mut self,
         work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_flow_store::Error>,
     ) {
@@ -258,13 +258,13 @@ impl OutputKeeper {
             self.ledger_ns = now_ns;
             self.store_ledger();
         }
-        self.write_and_publish(|sink| sink.on_tick(MonoTime::from_nanos(now_ns)));
+        self.write_and_publish_counts(|sink| sink.on_tick(MonoTime::from_nanos(now_ns)));
     }
 
     fn store_ledger(&mut self) {
         let ledger = self.accounts.current_ledger();
         let source = self.source;
-        self.write_and_publish(|sink| sink.write_ledger(&ledger, source, clock::wall_clock_ns()));
+        self.write_and_publish_counts(|sink| sink.write_ledger(&ledger, source, clock::wall_clock_ns()));
     }
 
     /// Stores the last ledger and closes the files.

@@ -29,7 +29,7 @@ impl ShellCommands {
     }
 
     /// Starts a thread that runs the command of the event this long after the first frame.
-    pub(super) fn arm_event(&self, after: Nanos) -> Option<ArmedHook> {
+    pub(super) fn arm_event_hook(&self, after: Nanos) -> Option<ArmedHook> {
         let command = self.event.clone()?;
         let (start, started) = channel();
         let thread = thread::spawn(move || run_when_due(&command, &started, after));
@@ -68,7 +68,7 @@ pub(super) struct ArmedHook {
 
 impl ArmedHook {
     /// Sets the time of the first frame. Another call changes it, unless the event has happened already.
-    pub(super) fn set_start(&self, at: MonoTime) {
+    pub(super) fn set_start_time(&self, at: MonoTime) {
         // Sending fails only if the thread has ended, that is, after it has run the command.
         self.start.send(at).unwrap_or_default();
     }

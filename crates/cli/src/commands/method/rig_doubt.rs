@@ -7,12 +7,12 @@ const MAX_FAILED_TRIALS_IN_A_ROW: u32 = 2;
 
 /// Counts the successive trials that the rig could not sustain.
 #[derive(Debug, Default)]
-pub(super) struct RigDoubt {
+pub(super) struct RigDoubtCounter {
     in_a_row: u32,
     is_told: bool,
 }
 
-impl RigDoubt {
+impl RigDoubtCounter {
     /// Records a trial. Returns a warning at most once in a test.
     pub(super) fn record_trial(&mut self, result: &TrialResult) -> Option<&'static str> {
         // A trial without loss is a fact, even if the rig reports a fault.
@@ -40,7 +40,7 @@ mod tests {
 
     /// Whether the user is told after each trial.
     fn list_warned_trials(faults: &[bool]) -> Vec<bool> {
-        let mut doubt = RigDoubt::default();
+        let mut doubt = RigDoubtCounter::default();
         faults.iter().map(|fault| doubt.record_trial(&trial(*fault)).is_some()).collect()
     }
 

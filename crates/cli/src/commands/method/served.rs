@@ -4,7 +4,7 @@
 //! A client names no shell command and no interface that needs a confirmation: those are for the user who started the server.
 
 use super::traffic::DeviceTraffic;
-use super::watch::{NextTrial, TestWatcher};
+use super::watch::{TestWatcher, TrialToBegin};
 use super::{MethodHead, ResultCopies, TestEnd, TestSetup, begin_test};
 use crate::args::FleetPlace as FleetArgs;
 use crate::document::PlanText;
@@ -208,7 +208,7 @@ impl MethodRunner {
     }
 
     /// Stops the test in progress and waits until it has ended.
-    pub(crate) fn stop_and_wait(&self) {
+    pub(crate) fn stop_test_and_wait(&self) {
         let thread = {
             let mut tests = self.lock_tests();
             tests.by_id.values().for_each(|test| test.is_stopped.store(true, Ordering::Release));
@@ -319,7 +319,7 @@ fn run_and_record_end(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, 
             extract_panic_message(&*panic)
         )),
     };
-    record_end(test, ended);
+    record_test_end(test, ended);
 }
 
 fn extract_panic_message(panic: &(dyn Any + Send)) -> &str {
@@ -330,7 +330,7 @@ fn extract_panic_message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Records the end of a test in its progress.
-fn record_end(test: &ServedTest, ended: Result<TestEnd, String>) {
+fn record_test_end(test: &ServedTest, ended: Result<TestEnd, String>) {
     let mut progress = test.lock_progress();
     progress.trial = None;
     progress.to_go = None;
@@ -405,7 +405,7 @@ fn check_plans(
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
     for (number, plan) in plans.iter().enumerate() {
         // This check comes first: a client of the API must not make this program open a file.
-        refuse_files(number, plan)?;
+        refuse_files_of_plan(number, plan)?;
         let document =
             PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };
         let device = DeviceTraffic::from_document(document, &fleet, link)
@@ -420,7 +420,7 @@ fn check_plans(
 }
 
 /// Refuses plans that name files: as with `/config`, a client of the API must not make this program read files.
-fn refuse_files(number: usize, plan: &Value) -> Result<(), TestRefusal> {
+fn refuse_files_of_plan(number: usize, plan: &Value) -> Result<(), TestRefusal> {
     let flows = plan["flows"].as_array().into_iter().flatten();
     let replay = flows.enumerate().find(|(_, flow)| flow.get("x_replay").is_some());
     replay.map_or(Ok(()), |(flow, _)| {
@@ -437,7 +437,7 @@ impl TestWatcher for ProgressWatcher<'_> {
         self.0.is_stopped.load(Ordering::Acquire)
     }
 
-    fn begin_trial(&mut self, trial: &NextTrial<'_>) {
+    fn begin_trial(&mut self, trial: &TrialToBegin<'_>) {
         // The cost is computed before the lock is taken: this rehearses the method to its end several times.
         let to_go = trial.options.remaining_cost(trial.method).ok().map(RemainingTrials::from);
         let mut progress = self.0.lock_progress();
@@ -452,7 +452,7 @@ impl TestWatcher for ProgressWatcher<'_> {
         self.0.lock_progress().trials += 1;
     }
 
-    fn leave_unfinished(&mut self, _: &str) {}
+    fn report_unfinished_test(&mut self, _: &str) {}
 }
 
 #[cfg(test)]

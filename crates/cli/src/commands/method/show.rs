@@ -2,13 +2,13 @@
 
 use super::MethodHead;
 use super::trial_runner::TrialRunner;
-use super::watch::NextTrial;
+use super::watch::TrialToBegin;
 use crate::args::MethodRunOptions;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_percent};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
-use packetrig_method::journal::JournalEntry;
+use packetrig_method::journal::MethodJournalEntry;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
     CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodResult, MethodSession, MethodVerdict,
@@ -80,7 +80,7 @@ impl StoredTest {
         head: &MethodHead,
         session: &MethodSession<StartedMethod>,
         runner: &TrialRunner,
-        trials: &[JournalEntry],
+        trials: &[MethodJournalEntry],
     ) -> Self {
         let report = session.method().build_report(&head.options).with_senders(runner.loaded_senders());
         Self {
@@ -88,7 +88,7 @@ impl StoredTest {
             id: head.id.clone(),
             name: head.name.clone(),
             started_wall_ns: head.started_wall_ns,
-            kernel: kernel::release_name(),
+            kernel: kernel::kernel_release_name(),
             ports: runner.ports.clone(),
             trials: session.trial_count(),
             took_ns: sum_trial_times(&head.options, trials),
@@ -129,7 +129,7 @@ impl StoredTest {
     }
 
     /// The page for people. `documents` are the plans of the devices.
-    pub(super) fn render_page(&self, trials: &[JournalEntry], documents: &[String]) -> String {
+    pub(super) fn render_page(&self, trials: &[MethodJournalEntry], documents: &[String]) -> String {
         render_method(MethodPage {
             id: &self.id,
             name: &self.name,
@@ -198,9 +198,9 @@ impl StoredTest {
     }
 }
 
-fn sum_trial_times(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
+fn sum_trial_times(options: &MethodOptions, trials: &[MethodJournalEntry]) -> Nanos {
     // The clock is not used: a resumed test has pauses between its processes.
-    trials.iter().fold(Nanos::ZERO, |sum, JournalEntry { order, result, .. }| {
+    trials.iter().fold(Nanos::ZERO, |sum, MethodJournalEntry { order, result, .. }| {
         sum + options.trial_waits(order).total_wait() + result.sending + result.overhead
     })
 }
@@ -227,8 +227,8 @@ fn format_result_table(part: &ResultTable) -> String {
 }
 
 /// Announces the next trial.
-pub(super) fn announce_trial(trial: &NextTrial<'_>) {
-    let NextTrial { number, order, options, method } = trial;
+pub(super) fn announce_trial(trial: &TrialToBegin<'_>) {
+    let TrialToBegin { number, order, options, method } = trial;
     print_remark(format_args!("trial {number}: {}", describe_order(order)));
     let known = method.describe_progress();
     // A failed estimate is left out: it must not end a test.

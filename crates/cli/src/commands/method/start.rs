@@ -7,7 +7,7 @@ pub(crate) use request::MethodRequest;
 use super::hook::ShellCommands;
 use super::show::{self, MethodResultFormat};
 use super::traffic::{DeviceTraffic, TrafficRequest};
-use super::{MethodHead, ResultUse, TestSetup, begin_test, finish_and_print, trial_runner};
+use super::{MethodHead, ResultUse, TestSetup, begin_test, finish_test_and_print_result, trial_runner};
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
@@ -25,7 +25,7 @@ use packetrig_method::comparison::{
 };
 use packetrig_method::convergence::ConvergenceOptions;
 use packetrig_method::loss_share::LossShareOptions;
-use packetrig_method::mlrsearch::{Goal, MlrOptions};
+use packetrig_method::mlrsearch::{MlrOptions, SearchGoal};
 use packetrig_method::rfc2544::{
     LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, SizeMaximum, ThroughputFloor,
 };
@@ -61,7 +61,7 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         traffic.vlan.is_some(),
         traffic.ipv6 || traffic.hosts.has_ipv6(),
     );
-    check_loads(&start)?;
+    check_method_loads(&start)?;
     if terms.dry_run {
         show::print_dry_run(&start.options, output)?;
         return Ok(CommandExit::Ok);
@@ -80,11 +80,16 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         opener: terms.page.open.then(PageOpener::find_program).transpose()?,
     };
     let store = terms.store.directory.as_deref();
-    finish_and_print(begin_test(method_head(start, traffic, terms), store)?, store, &usage, output)
+    finish_test_and_print_result(
+        begin_test(method_head(start, traffic, terms), store)?,
+        store,
+        &usage,
+        output,
+    )
 }
 
 /// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
-fn check_loads(start: &MethodSetup) -> Result<(), Error> {
+fn check_method_loads(start: &MethodSetup) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialRequest> = BTreeMap::new();
     for order in start.options.rehearse_longest()? {
         let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
@@ -95,7 +100,7 @@ fn check_loads(start: &MethodSetup) -> Result<(), Error> {
     }
     for order in highest.values() {
         let device = start.devices.get(usize::from(order.device)).or_else(|| start.devices.first());
-        device.map_or(Ok(()), |device| device.check_shape(&trial_runner::trial_shape(order)))?;
+        device.map_or(Ok(()), |device| device.check_trial_shape(&trial_runner::trial_shape(order)))?;
     }
     Ok(())
 }
@@ -129,11 +134,11 @@ fn optional_load(
     terms: &MethodRunOptions,
     size: Option<SizeArg>,
 ) -> Result<Option<Load>, Error> {
-    rate.map(|rate| load_at(rate, traffic, terms, size)).transpose()
+    rate.map(|rate| total_load_at_rate(rate, traffic, terms, size)).transpose()
 }
 
 /// The load that a rate means with these senders and sizes.
-fn load_at(
+fn total_load_at_rate(
     rate: Rate,
     traffic: &MethodTraffic,
     terms: &MethodRunOptions,
@@ -155,7 +160,7 @@ fn load_at(
 fn choose_single_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
     // A load that the user typed is refused and not lowered: a result at another load would answer another question.
     if rate.is_some() {
-        device.refuse_above_limit(Load::new(device.traffic.full_load()), "--rate")?;
+        device.refuse_load_above_limit(Load::new(device.traffic.full_load()), "--rate")?;
     }
     device.highest_load(None)
 }
@@ -179,7 +184,7 @@ fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
     if options.tests.contains(&Rfc2544Test::Reset) && arguments.reset_command.is_none() {
         return Err(Error::Usage("the test `reset` needs --reset-command".to_owned()));
     }
-    limit_loads(&mut options, &device)?;
+    limit_method_loads(&mut options, &device)?;
     change_durations(&mut options, arguments);
     if arguments.store_and_forward {
         options.latency_definition = LatencyDefinition::StoreAndForward;
@@ -237,7 +242,7 @@ fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
 }
 
 /// Sets the highest load of each size that is below the line rate.
-fn limit_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
+fn limit_method_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
     for size in &options.frame_sizes_bytes {
         let most = device.highest_load(Some(*size))?;
         // A whole line is no limit; it is computed as an exact fraction here and as a float there.
@@ -282,7 +287,11 @@ fn mlrsearch_setup(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
     )?;
     let max = device.highest_load(None)?;
     let min = optional_load(arguments.min_rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
-    let goals = if arguments.goal.is_empty() { vec![Goal::NDR, Goal::PDR] } else { arguments.goal.clone() };
+    let goals = if arguments.goal.is_empty() {
+        vec![SearchGoal::NDR, SearchGoal::PDR]
+    } else {
+        arguments.goal.clone()
+    };
     let minimum =
         optional_load(arguments.min_throughput, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
     let min = min.unwrap_or_else(|| max.scale_by(0.001));
@@ -387,14 +396,15 @@ fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
 
 fn loss_share_setup(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
     let rates = arguments.rates.iter();
-    let loads = rates.map(|rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
+    let loads = rates
+        .map(|rate| total_load_at_rate(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
     // This rate is only a placeholder: the loads of the runs come from `--rates`.
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
     let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
     for load in &loads {
-        refuse_above_plan(*load, &arguments.traffic, &device)?;
-        device.refuse_above_limit(*load, "--rates")?;
+        refuse_load_above_plan(*load, &arguments.traffic, &device)?;
+        device.refuse_load_above_limit(*load, "--rates")?;
     }
     let options = LossShareOptions {
         frames_per_run: arguments.packets,
@@ -404,7 +414,7 @@ fn loss_share_setup(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
     Ok(single_device_setup(MethodOptions::LossShare(options), device))
 }
 
-fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic) -> Result<(), Error> {
+fn refuse_load_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic) -> Result<(), Error> {
     let of_plan = Load::new(device.traffic.full_load());
     // The same rate may differ by rounding when it is computed in another order.
     if traffic.plan.is_some() && load > of_plan.scale_by(1.0 + 1e-9) {

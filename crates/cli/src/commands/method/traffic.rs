@@ -94,7 +94,7 @@ impl DeviceTraffic {
     }
 
     /// Refuses a load from the user that is above `--max-rate`. `option` is the option with the load.
-    pub(super) fn refuse_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
+    pub(super) fn refuse_load_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
         let Some(limit) = self.limit else { return Ok(()) };
         let most = self.load_at(limit)?;
         if load > most.scale_by(1.0 + RATE_ROUNDING_TOLERANCE) {
@@ -105,7 +105,7 @@ impl DeviceTraffic {
     }
 
     /// Refuses a trial that its run would refuse.
-    pub(super) fn check_shape(&self, shape: &TrialShape) -> Result<(), Error> {
+    pub(super) fn check_trial_shape(&self, shape: &TrialShape) -> Result<(), Error> {
         self.traffic.check_trial(shape).map_err(|problems| self.plan_error(&problems.0))
     }
 
@@ -120,7 +120,7 @@ impl DeviceTraffic {
         let mut sum = 0_u64;
         for port in senders {
             let speed = self.speeds.get(port).copied().flatten();
-            let known = speed.ok_or_else(|| unknown_speed(&self.plan, port))?;
+            let known = speed.ok_or_else(|| unknown_speed_error(&self.plan, port))?;
             sum = sum.saturating_add(known.bits_per_second());
         }
         Ok(BitRate::new(sum))
@@ -139,12 +139,12 @@ const RATE_ROUNDING_TOLERANCE: f64 = 1e-9;
 fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> {
     let mut streams = plan.streams.iter().filter(|stream| matches!(stream.rate, Rate::Share(_)));
     match streams.find(|stream| speeds.get(stream.tx).copied().flatten().is_none()) {
-        Some(stream) => Err(unknown_speed(plan, stream.tx)),
+        Some(stream) => Err(unknown_speed_error(plan, stream.tx)),
         None => Ok(()),
     }
 }
 
-fn unknown_speed(plan: &Plan, port: usize) -> Error {
+fn unknown_speed_error(plan: &Plan, port: usize) -> Error {
     let location = plan.ports[port].full_location();
     Error::Usage(format!("the link speed of {location} is not known; name it with --link"))
 }
@@ -187,7 +187,7 @@ fn document_from_flags(
         || fleet_place::FleetPlace::from_arguments(request.fleet).is_ok_and(|place| place.exists());
     if has_fleet {
         // Only a controller knows the number of ports that `*all` stands for: a method names its ports.
-        return quick::make_document(&flags, Some(&|_| None));
+        return quick::plan_text_from_flags(&flags, Some(&|_| None));
     }
-    quick::make_document(&flags, None)
+    quick::plan_text_from_flags(&flags, None)
 }

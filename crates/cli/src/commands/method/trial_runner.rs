@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::identity;
 use crate::output::print_remark;
 use packetrig_fleet_io::trial::trial_result;
-use packetrig_fleet_io::{LocalExecutor, RunEventCallback, RunOptions, run_on};
+use packetrig_fleet_io::{LocalExecutor, RunEventCallback, RunOptions, run_document};
 use packetrig_method::{LoadedSender, TrialLength, TrialRequest, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
 use packetrig_plan::{Plan, PlanParseOptions};
@@ -54,7 +54,7 @@ impl TrialRunner {
     }
 
     /// Makes a trial. Returns `None` if it was stopped: such a trial has no result.
-    pub(super) fn make_trial(
+    pub(super) fn run_requested_trial(
         &mut self,
         order: &TrialRequest,
         waits: &TrialWaits,
@@ -71,7 +71,7 @@ impl TrialRunner {
         // A client of the API may give one plan for both devices.
         let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
         let document = traffic.map(|traffic| traffic.trial_document(&shape)).unwrap_or_default();
-        let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
+        let hook = order.event.and_then(|event| self.commands.arm_event_hook(event.at));
         let options = self.run_options(waits.late_frames_ns, order);
         let ran = self.run_trial(&document, options, hook.as_ref(), watcher);
         // This comes before `ran?` and the returns below: the device must not stay in the state after the event.
@@ -108,13 +108,13 @@ impl TrialRunner {
                 viewer.add_event(event);
             }
             if let (Some(hook), RunEventKind::StartSet { at }) = (hook, &event.kind) {
-                hook.set_start(*at);
+                hook.set_start_time(*at);
             }
         };
         let user: (&dyn Fn() -> bool, RunEventCallback<'_>) = (stop, &mut on_event);
         let ran = match &mut self.executor {
             TrialExecutor::Here(ground) => {
-                run_on(ground.as_mut(), document, options, user).map_err(Error::from)
+                run_document(ground.as_mut(), document, options, user).map_err(Error::from)
             }
             // The trial is not repeated: the event may have happened, and a repetition would change the device twice.
             TrialExecutor::Fleet(fleet) if hook.is_some() => fleet.run_trial(document, options, user),

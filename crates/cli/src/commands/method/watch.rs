@@ -1,6 +1,6 @@
 //! Watchers of a test, which show its progress and can stop it: a user at a terminal, or clients of an API.
 
-use super::rig_doubt::RigDoubt;
+use super::rig_doubt::RigDoubtCounter;
 use super::show;
 use crate::commands::is_interrupted;
 use crate::commands::run_viewer::RunViewer;
@@ -16,15 +16,15 @@ pub(super) trait TestWatcher {
         None
     }
     /// Called before each trial.
-    fn begin_trial(&mut self, trial: &NextTrial<'_>);
+    fn begin_trial(&mut self, trial: &TrialToBegin<'_>);
     /// Called with the result of each trial that was not stopped.
     fn end_trial(&mut self, result: &TrialResult);
     /// Called if the test has ended before its method was over. It can be resumed.
-    fn leave_unfinished(&mut self, id: &str);
+    fn report_unfinished_test(&mut self, id: &str);
 }
 
 /// A trial that is about to begin.
-pub(super) struct NextTrial<'a> {
+pub(super) struct TrialToBegin<'a> {
     /// Its number, from 1; repeated trials count.
     pub(super) number: u32,
     pub(super) order: &'a TrialRequest,
@@ -37,7 +37,7 @@ pub(super) struct NextTrial<'a> {
 pub(super) struct TerminalWatcher {
     pub(super) quiet: bool,
     pub(super) viewer: RunViewer,
-    pub(super) doubt: RigDoubt,
+    pub(super) doubt: RigDoubtCounter,
     /// Remarks that wait until no screen is shown.
     pub(super) late_remarks: Vec<String>,
     pub(super) has_screen: bool,
@@ -69,7 +69,7 @@ impl TestWatcher for TerminalWatcher {
         Some(&self.viewer)
     }
 
-    fn begin_trial(&mut self, trial: &NextTrial<'_>) {
+    fn begin_trial(&mut self, trial: &TrialToBegin<'_>) {
         if !self.quiet {
             show::announce_trial(trial);
         }
@@ -85,7 +85,7 @@ impl TestWatcher for TerminalWatcher {
         }
     }
 
-    fn leave_unfinished(&mut self, id: &str) {
+    fn report_unfinished_test(&mut self, id: &str) {
         // `--quiet` does not hide this line: the user needs the id to resume the test.
         self.remark(format!("test {id} is unfinished; `packetrig test resume {id}` continues it"));
     }

@@ -114,7 +114,7 @@ fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -
         totals.bytes_rx_rate += received.bytes_rate;
     }
     // A mean of the means would give a series with few answers too much weight.
-    let mut all = TimeSum::default();
+    let mut all = AnswerTimeSum::default();
     for counts in counts {
         all.add_sum(&counts.times);
     }
@@ -131,9 +131,9 @@ struct SeriesCounts {
     lost: u64,
     /// Probes that may still be answered in time, in the order in which they left.
     waiting: VecDeque<WaitingProbe>,
-    sent_rate: SecondRate,
-    answer_rate: SecondRate,
-    times: TimeSum,
+    sent_rate: EventsPerSecond,
+    answer_rate: EventsPerSecond,
+    times: AnswerTimeSum,
 }
 
 impl SeriesCounts {
@@ -201,13 +201,13 @@ struct WaitingProbe {
 
 /// Events in each whole second of the monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
-struct SecondRate {
+struct EventsPerSecond {
     second: u64,
     in_second: u64,
     in_last_second: u64,
 }
 
-impl SecondRate {
+impl EventsPerSecond {
     fn count_event(&mut self, now: MonoTime) {
         *self = self.advance_to(now);
         self.in_second += 1;
@@ -231,13 +231,13 @@ impl SecondRate {
 
 /// Least, mean and largest time of answers, in ns.
 #[derive(Clone, Copy, Debug, Default)]
-struct TimeSum {
+struct AnswerTimeSum {
     answers: u64,
     sum: f64,
     range: Option<(f64, f64)>,
 }
 
-impl TimeSum {
+impl AnswerTimeSum {
     fn add_time(&mut self, took: MeasuredTime) {
         let ns = took.ns as f64;
         self.add_sum(&Self { answers: 1, sum: ns, range: Some((ns, ns)) });
@@ -308,14 +308,14 @@ mod tests {
 
     #[test]
     fn times_of_several_series_are_joined() {
-        let mut all = TimeSum::default();
+        let mut all = AnswerTimeSum::default();
         for ns in [2_000, -10, 4_010] {
-            let mut one = TimeSum::default();
+            let mut one = AnswerTimeSum::default();
             one.add_time(MeasuredTime { ns, bound_ns: 20 });
             all.add_sum(&one);
         }
         let figures = all.figures().unwrap();
         assert_eq!((figures.minimum, figures.average, figures.maximum), (-10.0, 2_000.0, 4_010.0));
-        assert!(TimeSum::default().figures().is_none());
+        assert!(AnswerTimeSum::default().figures().is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! `packetrig report diff`: two results side by side, for people and for the gates of build servers.
 
-use super::{existing_catalogue, find_stored};
+use super::{existing_catalogue, find_stored_result};
 use crate::args::{DiffArgs, FigureLimitFlags};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -21,8 +21,8 @@ pub(super) fn compare_results(
 ) -> Result<CommandExit, Error> {
     let store = arguments.store.directory.as_deref();
     // The figures are selected in both results, because a figure may exist in only one of them.
-    let before = select_named_figures(read_comparable(&arguments.before, store)?, &arguments.limits)?;
-    let after = select_named_figures(read_comparable(&arguments.after, store)?, &arguments.limits)?;
+    let before = select_named_figures(read_comparable_result(&arguments.before, store)?, &arguments.limits)?;
+    let after = select_named_figures(read_comparable_result(&arguments.after, store)?, &arguments.limits)?;
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());
     let report = ComparisonReport::from_results(&before, &after, &limits, arguments.anyway);
     let form = &arguments.form;
@@ -50,7 +50,7 @@ pub(super) const fn verdict_exit(verdict: FigureVerdict) -> CommandExit {
 }
 
 /// Reads a result by its id or name, or by the path of its file or directory.
-fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
+fn read_comparable_result(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
     // A directory as `report path` prints it.
     let inside = path.join(files::REPORT_FILE_NAME);
@@ -66,7 +66,7 @@ fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult,
         };
     }
     let catalogue = existing_catalogue(store, text)?;
-    Ok(find_stored(&catalogue, text)?.read_comparable()?)
+    Ok(find_stored_result(&catalogue, text)?.read_comparable_result()?)
 }
 
 /// The result, reduced to the figures that the user has named.
@@ -137,21 +137,22 @@ pub(super) fn format_comparison_table(figures: &[ComparedFigure], style: TextSty
 }
 
 fn build_figure_row(figure: &ComparedFigure) -> Vec<String> {
-    let value =
-        |value: Option<f64>| value.map_or_else(dash, |value| format_figure_value(value, &figure.unit));
+    let value = |value: Option<f64>| {
+        value.map_or_else(missing_value_dash, |value| format_figure_value(value, &figure.unit))
+    };
     vec![
         figure.title(),
         value(figure.before),
         value(figure.after),
-        figure.difference.map_or_else(dash, |by| format_figure_difference(by, &figure.unit)),
-        figure.percent.map_or_else(dash, format_signed_percent),
+        figure.difference.map_or_else(missing_value_dash, |by| format_figure_difference(by, &figure.unit)),
+        figure.percent.map_or_else(missing_value_dash, format_signed_percent),
         figure.change.word().to_owned(),
-        figure.limit.clone().unwrap_or_else(dash),
-        figure.verdict.map_or_else(dash, |verdict| verdict.to_string()),
+        figure.limit.clone().unwrap_or_else(missing_value_dash),
+        figure.verdict.map_or_else(missing_value_dash, |verdict| verdict.to_string()),
     ]
 }
 
-fn dash() -> String {
+fn missing_value_dash() -> String {
     "–".to_owned()
 }
 

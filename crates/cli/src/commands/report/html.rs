@@ -1,6 +1,6 @@
 //! `packetrig report html`: makes the page for people again, from the stored result.
 
-use super::find_stored;
+use super::find_stored_result;
 use crate::error::Error;
 use crate::output::CommandOutput;
 use crate::page_opener::PageOpener;
@@ -21,7 +21,7 @@ pub(crate) fn render_stored_page(catalogue: &RunCatalogue, stored: &StoredSummar
 }
 
 /// Writes the page of a result and prints its path.
-pub(super) fn write_page(
+pub(super) fn write_result_page(
     catalogue: &RunCatalogue,
     id: &str,
     file: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub(super) fn write_page(
 ) -> Result<(), Error> {
     // The browser is searched before the page is made, so that a missing program is reported early.
     let opener = open.then(PageOpener::find_program).transpose()?;
-    let stored = find_stored(catalogue, id)?;
+    let stored = find_stored_result(catalogue, id)?;
     let page = render_stored_page(catalogue, &stored)?;
     let file = file.unwrap_or_else(|| stored.directory().join(files::PAGE));
     private_files::write_file(&file, page.as_bytes())

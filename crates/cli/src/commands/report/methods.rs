@@ -20,7 +20,7 @@ fn format_resume_command(id: &str) -> String {
 }
 
 /// `report list --methods`.
-pub(super) fn list_only(
+pub(super) fn print_method_list(
     methods: &[MethodSummary],
     json: bool,
     output: &mut CommandOutput,
@@ -68,7 +68,7 @@ fn build_method_row(method: &MethodSummary) -> Vec<String> {
 }
 
 /// Shows methods that are not complete, if there are any.
-pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut CommandOutput) {
+pub(super) fn list_unfinished_results(methods: &[UnfinishedMethod], output: &mut CommandOutput) {
     if methods.is_empty() {
         return;
     }

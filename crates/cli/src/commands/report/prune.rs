@@ -1,6 +1,6 @@
 //! `packetrig report prune`, `pin` and `unpin`.
 
-use super::{existing_catalogue, find_stored, name_or_dash, open_catalogue_to_list};
+use super::{existing_catalogue, find_stored_result, name_or_dash, open_catalogue_to_list};
 use crate::args::PruneArgs;
 use crate::error::Error;
 use crate::identity;
@@ -30,11 +30,11 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
     if arguments.json {
         return Ok(output.write_json(&outcome)?);
     }
-    show_outcome(&outcome, arguments.dry_run, output);
+    show_prune_outcome(&outcome, arguments.dry_run, output);
     Ok(())
 }
 
-fn show_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOutput) {
+fn show_prune_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOutput) {
     if !outcome.removed.is_empty() {
         let header = ["id", "type", "name", "started (UTC)", "size"];
         let rows: Vec<_> = outcome.removed.iter().map(build_pruned_row).collect();
@@ -79,7 +79,7 @@ fn build_pruned_row(pruned: &PrunedResult) -> Vec<String> {
 
 pub(super) fn pin_result(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = existing_catalogue(store, id)?;
-    let found = find_stored(&catalogue, id)?;
+    let found = find_stored_result(&catalogue, id)?;
     let is_new = catalogue.pin_result(found.id(), clock::wall_clock_ns())?;
     let already = if is_new { "" } else { " already" };
     output.write_line(format_args!("{} is{already} pinned: `packetrig report prune` keeps it", found.id()));
@@ -88,7 +88,7 @@ pub(super) fn pin_result(id: &str, store: Option<&Path>, output: &mut CommandOut
 
 pub(super) fn unpin_result(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = existing_catalogue(store, id)?;
-    let found = find_stored(&catalogue, id)?;
+    let found = find_stored_result(&catalogue, id)?;
     let had_pin = catalogue.unpin_result(found.id())?;
     let words = if had_pin { "is not pinned any more" } else { "was not pinned" };
     output.write_line(format_args!("{} {words}", found.id()));

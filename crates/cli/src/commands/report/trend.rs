@@ -46,7 +46,7 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
 /// Reads the results, the oldest first. Only results of the newest one's kind are read: a run and a method
 /// have no common figure.
 fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
-    let mut found = catalogue.list_all_stored()?;
+    let mut found = catalogue.list_all_stored_results()?;
     let since_ns = arguments.since.since_ns();
     found.retain(|stored| stored.name() == arguments.name && stored.started_wall_ns() >= since_ns);
     let kind = found.first().map(|newest| newest.kind().to_owned());
@@ -64,7 +64,7 @@ fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<T
     found.truncate(arguments.most);
     found.reverse();
     let read: Result<Vec<_>, Error> =
-        found.iter().map(|stored| Ok((stored, stored.read_comparable()?))).collect();
+        found.iter().map(|stored| Ok((stored, stored.read_comparable_result()?))).collect();
     let read = read?;
     warn_of_other_tests(&read);
     read.into_iter().map(|(stored, result)| trend_result(stored, result, arguments)).collect()

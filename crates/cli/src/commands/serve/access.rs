@@ -50,7 +50,7 @@ pub(in crate::commands) fn users_with_own(allowed: &[u32]) -> Result<LocalUsers,
 }
 
 /// Refuses to serve if nobody could use the server.
-pub(in crate::commands) fn check_somebody(options: &ServerOptions) -> Result<(), Error> {
+pub(in crate::commands) fn check_somebody_may_connect(options: &ServerOptions) -> Result<(), Error> {
     let is_open = options.let_anyone_in
         || options.local_users.is_some()
         || options.token.is_some()
@@ -66,7 +66,7 @@ pub(in crate::commands) fn check_somebody(options: &ServerOptions) -> Result<(),
 /// Reads the token in the file. A missing file is created, readable by its owner only.
 pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, Error> {
     // The file is created first, and read only if it exists already: no other process can put its own file there in between.
-    let made = match private_files::create_new(file) {
+    let made = match private_files::create_private_file(file) {
         Ok(new) => create_token(new),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_token(file),
         Err(error) => Err(error),
@@ -161,9 +161,9 @@ mod tests {
     fn a_server_that_nobody_can_use_is_refused() {
         let nobody = ServerOptions::default();
         assert!(nobody.local_users.is_none());
-        let refused = check_somebody(&nobody).expect_err("nobody has access").to_string();
+        let refused = check_somebody_may_connect(&nobody).expect_err("nobody has access").to_string();
         assert!(refused.contains("--token-file"), "{refused}");
-        assert!(check_somebody(&ServerOptions { token: Some("t".into()), ..nobody }).is_ok());
+        assert!(check_somebody_may_connect(&ServerOptions { token: Some("t".into()), ..nobody }).is_ok());
     }
 
     #[test]

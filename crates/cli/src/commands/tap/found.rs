@@ -21,7 +21,9 @@ pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Resul
     }
     for tap in &taps {
         output.write_line(format_args!("{}: {}", tap.state.name, describe_condition(tap)));
-        tap.gone_interfaces().iter().for_each(|name| output.write_line(refusing::loss_remark(name)));
+        tap.gone_interfaces()
+            .iter()
+            .for_each(|name| output.write_line(refusing::gone_interface_remark(name)));
         match tap.read_accounts()? {
             Some(accounts) => output.write_text(show::format_accounts(&tap.state, &accounts, None)),
             // A process that forwarded for its tap has ended, and its counters are lost.

@@ -37,7 +37,7 @@ pub(super) struct FinishedImpairments {
 impl TapImpairments {
     /// Prepares the impairments that the flags describe, if any.
     pub(super) fn prepare_impairments(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
-        if !arguments.is_any() {
+        if !arguments.impairs_anything() {
             // Flags without effect are refused: a user who forgets `--impair` would measure a clean link.
             let more = arguments.seed.is_some() || arguments.truth.is_some();
             return if more {
@@ -61,7 +61,7 @@ impl TapImpairments {
     }
 
     /// Returns the final accounts. The tap must have ended and dropped its treatments.
-    pub(super) fn finish_accounts(self) -> Result<FinishedImpairments, Error> {
+    pub(super) fn finish_impair_accounts(self) -> Result<FinishedImpairments, Error> {
         let accounts = self.watch.read_accounts();
         if let Some(truth) = self.truth {
             truth.finish_file()?;

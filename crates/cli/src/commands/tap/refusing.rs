@@ -24,9 +24,9 @@ impl RefusingSides {
     }
 
     /// Remarks on interfaces that have gone since the last look.
-    pub(super) fn loss_remarks(&mut self, gone: &[String]) -> Vec<String> {
+    pub(super) fn gone_interface_remarks(&mut self, gone: &[String]) -> Vec<String> {
         let new: Vec<String> = gone.iter().filter(|name| !self.gone.contains(name)).cloned().collect();
-        let remarks = new.iter().map(|name| loss_remark(name)).collect();
+        let remarks = new.iter().map(|name| gone_interface_remark(name)).collect();
         self.gone.extend(new);
         remarks
     }
@@ -60,7 +60,7 @@ fn dropped_frames(direction: &TapDirection, cause: TapLossCause) -> u64 {
 }
 
 /// The remark on an interface that is gone.
-pub(super) fn loss_remark(name: &str) -> String {
+pub(super) fn gone_interface_remark(name: &str) -> String {
     format!(
         "the interface {name} no longer exists, so frames for it are dropped; restart the tap to use a new interface of that name"
     )
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn vanished_interface_is_reported_once() {
         let mut deafness = RefusingSides::default();
-        assert!(deafness.loss_remarks(&[]).is_empty());
-        let said = deafness.loss_remarks(&["m0".into()]);
+        assert!(deafness.gone_interface_remarks(&[]).is_empty());
+        let said = deafness.gone_interface_remarks(&["m0".into()]);
         assert!(said.len() == 1 && said[0].contains("m0 no longer exists"), "{said:?}");
-        let said = deafness.loss_remarks(&["m0".into(), "b".into()]);
+        let said = deafness.gone_interface_remarks(&["m0".into(), "b".into()]);
         assert!(said.len() == 1 && said[0].contains("b no longer exists"), "{said:?}");
     }
 }

@@ -73,7 +73,7 @@ struct ScreenRows {
 
 impl ScreenRows {
     /// Takes the next rows from the top; fewer if the area has fewer.
-    fn take_rows(&mut self, height: u16) -> Rect {
+    fn take_top_rows(&mut self, height: u16) -> Rect {
         let height = height.min(self.left.height);
         let taken = Rect { height, ..self.left };
         self.left.y += height;
@@ -81,7 +81,7 @@ impl ScreenRows {
         taken
     }
 
-    fn take_last(&mut self, height: u16) -> Rect {
+    fn take_rows_from_bottom(&mut self, height: u16) -> Rect {
         let height = height.min(self.left.height);
         self.left.height -= height;
         Rect { y: self.left.y + self.left.height, height, ..self.left }
@@ -91,10 +91,10 @@ impl ScreenRows {
 pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Theme) {
     let screen = frame.area();
     let mut rows = ScreenRows { left: screen };
-    draw_line(frame, rows.take_rows(1), build_title_line(state, theme));
+    draw_line(frame, rows.take_top_rows(1), build_title_line(state, theme));
     // These rows are reserved at the bottom first: on a low screen, keys and messages matter more than a table.
-    draw_line(frame, rows.take_last(1), build_legend_line(state, screen.width, theme));
-    draw_line(frame, rows.take_last(1), build_message_line(state));
+    draw_line(frame, rows.take_rows_from_bottom(1), build_legend_line(state, screen.width, theme));
+    draw_line(frame, rows.take_rows_from_bottom(1), build_message_line(state));
     if state.is_helping {
         return draw_help(frame, rows.left);
     }
@@ -104,15 +104,15 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
         } else {
             "No configuration. A script sends one to the server, or load one on its live page (/ui/)."
         };
-        return draw_line(frame, rows.take_rows(1), Line::from(text));
+        return draw_line(frame, rows.take_top_rows(1), Line::from(text));
     };
-    draw_line(frame, rows.take_rows(1), format_run_line(run));
-    draw_line(frame, rows.take_rows(1), build_preview_line(run, theme));
+    draw_line(frame, rows.take_top_rows(1), format_run_line(run));
+    draw_line(frame, rows.take_top_rows(1), build_preview_line(run, theme));
     draw_totals(frame, &mut rows, state, run);
     if screen.height >= MIN_ROWS_FOR_LEDGER {
-        ledger::draw_ledger(frame, rows.take_rows(ledger::LEDGER_ROWS), run, theme);
+        ledger::draw_ledger(frame, rows.take_top_rows(ledger::LEDGER_ROWS), run, theme);
     } else {
-        draw_line(frame, rows.take_rows(1), build_losses_line(run, theme));
+        draw_line(frame, rows.take_top_rows(1), build_losses_line(run, theme));
     }
     draw_tables(frame, rows, state, run, theme);
 }
@@ -130,13 +130,25 @@ fn draw_tables(
     match state.pane {
         SelectedPane::Streams => {
             if has_both {
-                tables::draw_ports(frame, rows.take_last(needed(run.ports.len())), state, run, theme);
+                tables::draw_ports(
+                    frame,
+                    rows.take_rows_from_bottom(needed(run.ports.len())),
+                    state,
+                    run,
+                    theme,
+                );
             }
             tables::draw_streams(frame, rows.left, state, run, theme);
         }
         SelectedPane::Ports => {
             if has_both {
-                tables::draw_streams(frame, rows.take_last(needed(run.streams.matching)), state, run, theme);
+                tables::draw_streams(
+                    frame,
+                    rows.take_rows_from_bottom(needed(run.streams.matching)),
+                    state,
+                    run,
+                    theme,
+                );
             }
             tables::draw_ports(frame, rows.left, state, run, theme);
         }
@@ -197,9 +209,9 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
         format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", format_bit_rate_or_dash(bytes))
     };
     let sent = line("Sent", totals.frames_tx.0, totals.frames_tx_rate, totals.bytes_tx_rate);
-    draw_rate(frame, rows.take_rows(1), state, sent, |point| point.sent);
+    draw_rate(frame, rows.take_top_rows(1), state, sent, |point| point.sent);
     let received = line("Received", totals.frames_rx.0, totals.frames_rx_rate, totals.bytes_rx_rate);
-    draw_rate(frame, rows.take_rows(1), state, received, |point| point.received);
+    draw_rate(frame, rows.take_top_rows(1), state, received, |point| point.received);
     if frame.area().height >= MIN_ROWS_FOR_LEDGER {
         // Absent figures become dashes: a run without latency has the line, too, so the lines
         // below keep their places.
@@ -207,7 +219,7 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
         let [min, mean, max] = [figures.min, figures.mean, figures.max].map(format_latency_or_dash);
         draw_line(
             frame,
-            rows.take_rows(1),
+            rows.take_top_rows(1),
             Line::from(format!("Latency  min {min}, mean {mean}, max {max}")),
         );
     }
@@ -229,7 +241,7 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
     let values: Vec<u64> = state
         .shown_snapshot()
         .rates
-        .last_points(usize::from(width))
+        .latest_rate_points(usize::from(width))
         .map(|point| of(point).round() as u64)
         .collect();
     frame.render_widget(Sparkline::default().data(values), Rect { x, width, ..area });

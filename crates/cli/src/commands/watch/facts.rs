@@ -3,7 +3,7 @@
 //! Names come from other machines: [`make_printable`] makes them harmless before they are shown.
 
 use crate::numbers;
-use packetrig_program::make_safe;
+use packetrig_program::escape_unsafe_text;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -185,10 +185,10 @@ impl LossFacts {
 pub(super) fn make_printable(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
-        // `make_safe` keeps the colours, tabs and line ends that packetrig adds; here packetrig adds none.
+        // `escape_unsafe_text` keeps the colours, tabs and line ends that packetrig adds; here packetrig adds none.
         if c.is_control() { harmless.extend(c.escape_default()) } else { harmless.push(c) }
     }
-    make_safe(&harmless).into_owned()
+    escape_unsafe_text(&harmless).into_owned()
 }
 
 /// Formats a count, or the reason why there is none.

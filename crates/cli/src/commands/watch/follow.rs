@@ -99,7 +99,7 @@ impl ServerLink {
         let (orders, order_receiver) = channel();
         let request = Arc::new(Mutex::new(request));
         let is_ending = Arc::<AtomicBool>::default();
-        let follower = Follower {
+        let follower = RunEventFollower {
             client: client.clone(),
             events: event_sender.clone(),
             request: Arc::clone(&request),
@@ -107,7 +107,7 @@ impl ServerLink {
             lasts,
         };
         let threads = vec![
-            spawn(move || follower.follow_until_end()),
+            spawn(move || follower.follow_run_until_end()),
             spawn(move || deliver_orders(&client, &order_receiver, &event_sender)),
         ];
         Self { events: Some(events), orders: Some(orders), request, is_ending, threads }
@@ -177,7 +177,7 @@ fn deliver_orders(
     }
 }
 
-struct Follower {
+struct RunEventFollower {
     client: ApiClient,
     events: SyncSender<Result<WatchEvent, ClientError>>,
     request: Arc<Mutex<EventRequest>>,
@@ -186,10 +186,10 @@ struct Follower {
 }
 
 /// The receiver of the screen is closed.
-struct ScreenEnded;
+struct ScreenClosed;
 
-impl Follower {
-    fn follow_until_end(self) {
+impl RunEventFollower {
+    fn follow_run_until_end(self) {
         let mut needs_history = self.current_request().has_history;
         while !self.is_ending() {
             let request = self.current_request();
@@ -234,8 +234,8 @@ impl Follower {
         Ok(())
     }
 
-    fn send_to_screen(&self, event: WatchEvent) -> Result<(), ScreenEnded> {
-        self.events.send(Ok(event)).map_err(|_| ScreenEnded)
+    fn send_to_screen(&self, event: WatchEvent) -> Result<(), ScreenClosed> {
+        self.events.send(Ok(event)).map_err(|_| ScreenClosed)
     }
 
     fn current_request(&self) -> EventRequest {
@@ -267,8 +267,8 @@ impl From<ClientError> for FollowFailure {
     }
 }
 
-impl From<ScreenEnded> for FollowFailure {
-    fn from(ScreenEnded: ScreenEnded) -> Self {
+impl From<ScreenClosed> for FollowFailure {
+    fn from(ScreenClosed: ScreenClosed) -> Self {
         Self::ScreenEnded
     }
 }

@@ -43,19 +43,23 @@ pub(super) const KEY_HANDLERS: &[KeyHandler] = &[
         state.is_helping = true;
     }),
     order_key(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
-        state.make_order(OrderedChange::Start)
+        state.make_stream_command(OrderedChange::Start)
     }),
-    order_key(&[KeyCode::Char('x')], "x", "stop", "stop", |state| state.make_order(OrderedChange::Stop)),
-    order_key(&[KeyCode::Char('p')], "p", "pause", "pause", |state| state.make_order(OrderedChange::Pause)),
+    order_key(&[KeyCode::Char('x')], "x", "stop", "stop", |state| {
+        state.make_stream_command(OrderedChange::Stop)
+    }),
+    order_key(&[KeyCode::Char('p')], "p", "pause", "pause", |state| {
+        state.make_stream_command(OrderedChange::Pause)
+    }),
     order_key(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
-        state.make_order(OrderedChange::Resume)
+        state.make_stream_command(OrderedChange::Resume)
     }),
     // `=` is the key of `+` without Shift on many keyboards.
     order_key(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
-        state.make_order(OrderedChange::Percent(RATE_UP_PERCENT))
+        state.make_stream_command(OrderedChange::Percent(RATE_UP_PERCENT))
     }),
     order_key(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
-        state.make_order(OrderedChange::Percent(RATE_DOWN_PERCENT))
+        state.make_stream_command(OrderedChange::Percent(RATE_DOWN_PERCENT))
     }),
     order_key(&[KeyCode::Char('e')], "e", "rate", "enter a rate, such as 2kpps, 10Mbit/s or 50%", |state| {
         state.begin_entry(EntryKind::Rate);
@@ -75,7 +79,13 @@ pub(super) const KEY_HANDLERS: &[KeyHandler] = &[
     view_key(&[KeyCode::Char('/')], "/", "filter", "filter streams by name or port", |state| {
         state.begin_entry(EntryKind::Filter);
     }),
-    view_key(&[KeyCode::Char('s')], "s", "sort", "sort streams by the next column", WatchState::sort_by_next),
+    view_key(
+        &[KeyCode::Char('s')],
+        "s",
+        "sort",
+        "sort streams by the next column",
+        WatchState::sort_by_next_column,
+    ),
     view_key(&[KeyCode::Char('S')], "S", "", "reverse the order", |state| {
         state.is_reversed = !state.is_reversed;
     }),

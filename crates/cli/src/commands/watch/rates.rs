@@ -81,7 +81,7 @@ impl RateHistory {
     }
 
     /// The last points, the latest last.
-    pub(super) fn last_points(&self, most: usize) -> impl Iterator<Item = &RatePoint> {
+    pub(super) fn latest_rate_points(&self, most: usize) -> impl Iterator<Item = &RatePoint> {
         self.points.iter().skip(self.points.len().saturating_sub(most))
     }
 }

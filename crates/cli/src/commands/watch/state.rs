@@ -66,7 +66,7 @@ impl StreamControl {
 
 /// A text that the user types.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TextEntry {
+pub(super) struct TypedTextEntry {
     pub(super) kind: EntryKind,
     pub(super) text: String,
 }
@@ -124,7 +124,7 @@ pub(super) struct WatchState {
     /// First port that is shown.
     pub(super) first_port: usize,
     pub(super) acts_on_all: bool,
-    pub(super) entry: Option<TextEntry>,
+    pub(super) entry: Option<TypedTextEntry>,
     pub(super) is_helping: bool,
     /// The result of the last key.
     pub(super) message: String,
@@ -284,7 +284,7 @@ impl WatchState {
         self.selected_name = self.selected_row().map(|row| row.name().to_owned());
     }
 
-    pub(super) fn sort_by_next(&mut self) {
+    pub(super) fn sort_by_next_column(&mut self) {
         self.sort = (self.sort + 1) % stream_orderings().count();
         self.is_reversed = false;
     }
@@ -296,11 +296,11 @@ impl WatchState {
     pub(super) fn begin_entry(&mut self, kind: EntryKind) {
         // Editing starts with the present filter, but a rate starts empty.
         let text = if kind == EntryKind::Filter { self.filter.clone() } else { String::new() };
-        self.entry = Some(TextEntry { kind, text });
+        self.entry = Some(TypedTextEntry { kind, text });
     }
 
     /// Makes the order for the streams that keys act on; `None`, with a message, if there is no such stream.
-    pub(super) fn make_order(&mut self, change: OrderedChange) -> Option<StreamCommand> {
+    pub(super) fn make_stream_command(&mut self, change: OrderedChange) -> Option<StreamCommand> {
         if self.latest.facts.run.is_none() {
             self.set_message("there is no configuration, so there are no streams");
             return None;
@@ -346,7 +346,7 @@ impl WatchState {
     }
 
     fn finish_entry(&mut self) -> Option<StreamCommand> {
-        let TextEntry { kind, text } = self.entry.take()?;
+        let TypedTextEntry { kind, text } = self.entry.take()?;
         match kind {
             EntryKind::Filter => {
                 self.filter = text;
@@ -358,7 +358,7 @@ impl WatchState {
             EntryKind::Rate if text.is_empty() => None,
             EntryKind::Rate => match text.parse::<Rate>() {
                 // The rate is parsed only to refuse a mistake at once: the server reads the text itself.
-                Ok(_) => self.make_order(OrderedChange::Rate(text)),
+                Ok(_) => self.make_stream_command(OrderedChange::Rate(text)),
                 Err(error) => {
                     self.message = make_printable(&error.to_string());
                     None

@@ -83,7 +83,7 @@ impl KeyReader {
     fn start_thread() -> Self {
         let (sender, events) = sync_channel(MAX_AT_ONCE);
         // The thread is not joined: it waits in a read that nothing interrupts.
-        thread::spawn(move || pass_events_on(&sender));
+        thread::spawn(move || forward_terminal_events(&sender));
         Self(events)
     }
 
@@ -112,7 +112,7 @@ impl KeyReader {
     }
 }
 
-fn pass_events_on(sender: &SyncSender<io::Result<Event>>) {
+fn forward_terminal_events(sender: &SyncSender<io::Result<Event>>) {
     loop {
         let event = event::read();
         if matches!(&event, Err(error) if error.kind() == io::ErrorKind::Interrupted) {

@@ -274,7 +274,7 @@ fn selection_moves_between_routes_of_one_flow() {
 #[test]
 fn new_configuration_clears_curves() {
     let mut state = watched();
-    let points = |state: &WatchState| state.shown_snapshot().rates.last_points(usize::MAX).count();
+    let points = |state: &WatchState| state.shown_snapshot().rates.latest_rate_points(usize::MAX).count();
     assert_eq!(points(&state), 12);
     let mut next = live();
     next["configuration"] = json!(2);

@@ -145,7 +145,7 @@ impl DiskThread {
     }
 
     /// Executes orders until the capturing thread has dropped its sender.
-    pub(super) fn follow_orders(mut self) -> DiskOutcome {
+    pub(super) fn execute_disk_commands(mut self) -> DiskOutcome {
         while let Ok(order) = self.queue.orders.recv() {
             match order {
                 DiskCommand::Open(target) if self.done.failure.is_none() => {

@@ -109,7 +109,7 @@ impl DiskBlockQueue {
     }
 
     /// Marks the end of a record with `frames` frames: readers can read the file up to here.
-    pub(super) fn complete_record(&mut self, frames: u64) {
+    pub(super) fn close_recorded_packet(&mut self, frames: u64) {
         let position = self.position;
         if let Some(block) = self.current.as_mut() {
             block.whole = position;
@@ -183,7 +183,7 @@ mod tests {
         for (n, size) in sizes.into_iter().enumerate() {
             assert!(feed.reserve_bytes(size), "{n}");
             feed.put_bytes(&vec![u8::try_from(n).unwrap(); size]);
-            feed.complete_record(1);
+            feed.close_recorded_packet(1);
             if n == 0 {
                 feed.flush_block();
             }

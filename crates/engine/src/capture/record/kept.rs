@@ -40,7 +40,7 @@ impl KeptFrames {
     }
 
     /// Adds a frame that was handed to the disk. `bytes` is its length on the wire.
-    pub(super) fn on_written(&mut self, bytes: usize, at_ns: u64) {
+    pub(super) fn on_frame_written(&mut self, bytes: usize, at_ns: u64) {
         self.part.frame_bytes += bytes as u64;
         let first = self.part.arrivals_ns.map_or(at_ns, |(first, _)| first);
         self.part.arrivals_ns = Some((first, at_ns));

@@ -143,7 +143,7 @@ impl DirectionRecorder {
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
-            .spawn(move || disk.follow_orders())
+            .spawn(move || disk.execute_disk_commands())
             .map_err(|source| Error::Thread { name: "capture-disk".into(), source })?;
         let mut recorder = Self {
             spec,
@@ -210,10 +210,10 @@ impl DirectionRecorder {
         self.feed.put_bytes(kept.bytes);
         self.feed.put_bytes(&kept.fcs[..kept.fcs_len]);
         self.feed.put_bytes(around.tail_bytes());
-        self.feed.complete_record(1);
+        self.feed.close_recorded_packet(1);
         self.is_empty = false;
         if let Some(shelved) = &mut self.kept {
-            shelved.on_written(frame.full_len + FCS_BYTES, record.at_ns);
+            shelved.on_frame_written(frame.full_len + FCS_BYTES, record.at_ns);
         }
     }
 
@@ -360,7 +360,7 @@ impl DirectionRecorder {
     }
 
     fn begin_file(&mut self) {
-        let system = format!("Linux {}", packetrig_sys::kernel::release_name());
+        let system = format!("Linux {}", packetrig_sys::kernel::kernel_release_name());
         let header = CaptureHeader {
             interface: &self.spec.interface,
             further: &self.spec.further,
@@ -372,7 +372,7 @@ impl DirectionRecorder {
         };
         encode::write_file_header(self.spec.format, &header, &mut self.encoded);
         self.head = self.encoded.len() as u64;
-        self.put_encoded();
+        self.queue_encoded_bytes();
     }
 
     fn write_file_end(&mut self, now: MonoTime) {
@@ -387,14 +387,14 @@ impl DirectionRecorder {
             of_all: !self.spec.further.is_empty(),
         };
         encode::write_statistics(self.spec.format, totals, &mut self.encoded);
-        self.put_encoded();
+        self.queue_encoded_bytes();
     }
 
-    fn put_encoded(&mut self) {
+    fn queue_encoded_bytes(&mut self) {
         // Without room the file lacks its statistics; the frames are counted anyway.
         if self.feed.reserve_bytes(self.encoded.len()) {
             self.feed.put_bytes(&self.encoded);
-            self.feed.complete_record(0);
+            self.feed.close_recorded_packet(0);
         }
         self.encoded.clear();
     }

@@ -48,7 +48,7 @@ pub struct FileRotation {
 }
 
 impl FileRotation {
-    fn is_any(self) -> bool {
+    fn is_rotating(self) -> bool {
         self.bytes.is_some() || self.every.is_some()
     }
 }
@@ -56,7 +56,7 @@ impl FileRotation {
 /// Returns the target of the n-th file, from 1.
 pub(super) fn numbered_target(spec: &RecordSpec, n: u64) -> RecordTarget {
     match &spec.target {
-        RecordTarget::File(path) if spec.rotation.is_any() => RecordTarget::File(numbered_path(path, n)),
+        RecordTarget::File(path) if spec.rotation.is_rotating() => RecordTarget::File(numbered_path(path, n)),
         target => target.clone(),
     }
 }

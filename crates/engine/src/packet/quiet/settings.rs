@@ -30,7 +30,7 @@ impl QuietSettings {
 }
 
 impl QuietInterface {
-    /// Returns whether its settings are as [`Self::make_quiet`] left them, and its link was not switched down.
+    /// Returns whether its settings are as [`Self::quieten_interface`] left them, and its link was not switched down.
     pub(in crate::packet) fn is_unchanged(&self) -> Result<bool, packetrig_sys::Error> {
         let now = QuietSettings::read_settings(&self.netns, &self.link.name, &self.ipv6_key())?;
         Ok(!self.changes.contains(&InterfaceChange::Down) && now == self.quiet)

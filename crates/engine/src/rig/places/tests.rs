@@ -52,7 +52,7 @@ fn local_plan_keeps_its_port_locations() {
     let mut plan = plan(&["a", "b"]);
     let places = PortPlaces::from_options(&plan, &options(RigSite::EveryPortHere)).unwrap();
     places.set_locations(&mut plan);
-    assert!(places.is_here(0) && places.is_here(1));
+    assert!(places.is_local_port(0) && places.is_local_port(1));
     assert_eq!(plan.ports[1].location.interface, "b");
 }
 
@@ -61,7 +61,7 @@ fn port_is_here_only_if_placed() {
     let mut plan = plan(&["a", "b"]);
     let places = PortPlaces::from_options(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
     places.set_locations(&mut plan);
-    assert!(!places.is_here(0) && places.is_here(1) && !places.is_here(2));
+    assert!(!places.is_local_port(0) && places.is_local_port(1) && !places.is_local_port(2));
     assert_eq!(plan.ports[0].location.to_string(), "a");
     assert_eq!(plan.ports[1].location.to_string(), "ns/eth7");
 }

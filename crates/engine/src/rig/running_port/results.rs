@@ -5,7 +5,7 @@ use crate::Error;
 use crate::port::{RingDrain, WorkerClock};
 use crate::rig::account::{PortPart, ReceiverResult, SenderResult};
 use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx, StreamTx};
-use crate::worker::{EndedWorker, PortWorker};
+use crate::worker::{FinishedWorker, PortWorker};
 use packetrig_stats::counts::DelaySummary;
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
@@ -76,7 +76,7 @@ impl RunningPort {
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         let mut last_read = TxCounters::default();
         if let Some(worker) = self.tx.worker_mut() {
-            let EndedWorker { work, fault } = worker.quit_and_join()?;
+            let FinishedWorker { work, fault } = worker.quit_and_join()?;
             let (mut tx, counters) = work.into_parts();
             last_read = counters;
             self.record_fault(PortPart::Sender, fault);
@@ -105,7 +105,7 @@ impl RunningPort {
 
     /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and counts the
     /// frames that arrived since.
-    pub(in crate::rig) fn begin_finish_receiver(&self) {
+    pub(in crate::rig) fn begin_receiver_finish(&self) {
         if let PortHalfState::Working(worker) = &self.rx {
             worker.request_quit();
         }
@@ -120,7 +120,7 @@ impl RunningPort {
     ) -> Result<ReceiverResult, Error> {
         let mut last_read = RxCounters::default();
         if let Some(worker) = self.rx.worker_mut() {
-            let EndedWorker { work, fault } = worker.quit_and_join()?;
+            let FinishedWorker { work, fault } = worker.quit_and_join()?;
             let (mut rx, counters) = work.into_parts();
             last_read = counters;
             self.record_fault(PortPart::Receiver, fault);

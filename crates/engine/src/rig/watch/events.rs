@@ -56,7 +56,7 @@ impl EventLog {
     }
 
     /// Announces that the plan switches the link: its events are declared until the link is in order again.
-    pub(super) fn declare_link(&mut self, down: bool) {
+    pub(super) fn declare_link_change(&mut self, down: bool) {
         self.is_declared |= down;
     }
 
@@ -65,13 +65,13 @@ impl EventLog {
         if let LinkObservation::Present(state) = seen {
             self.count_drops(answered, state);
         }
-        let fault = self.find_fault(seen);
+        let fault = self.classify_link_fault(seen);
         match (fault, &mut self.open) {
             // Faults that follow each other without a break are one event, whatever their kinds.
-            (Some(kind), Some(open)) => open.what = worse_kind(open.what, kind),
+            (Some(kind), Some(open)) => open.what = worse_event_kind(open.what, kind),
             (Some(kind), None) => self.begin_event(kind),
             (None, Some(_)) => self.end_event(answered),
-            (None, None) => self.record_flap(answered, seen),
+            (None, None) => self.record_link_flap(answered, seen),
         }
         if fault.is_none() {
             // An event begins at the last request that found everything in order and ends at the first answer that
@@ -93,7 +93,7 @@ impl EventLog {
         std::mem::take(&mut self.events)
     }
 
-    fn find_fault(&self, seen: LinkObservation) -> Option<PortEventKind> {
+    fn classify_link_fault(&self, seen: LinkObservation) -> Option<PortEventKind> {
         let LinkObservation::Present(state) = seen else { return Some(PortEventKind::Deleted) };
         let link = if state.is_up { PortEventKind::CarrierLost } else { PortEventKind::SwitchedDown };
         if !state.is_up || !state.has_carrier {
@@ -119,7 +119,7 @@ impl EventLog {
     }
 
     /// Records a flap: in order at two looks, but the carrier changed between them.
-    fn record_flap(&mut self, at: MonoTime, seen: LinkObservation) {
+    fn record_link_flap(&mut self, at: MonoTime, seen: LinkObservation) {
         let LinkObservation::Present(state) = seen else { return };
         if state.carrier_changes == self.expected.carrier_changes {
             return;
@@ -157,7 +157,7 @@ impl EventLog {
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),
             Some(last) => {
-                last.what = worse_kind(last.what, event.what);
+                last.what = worse_event_kind(last.what, event.what);
                 last.until = event.until;
             }
         }
@@ -165,7 +165,7 @@ impl EventLog {
 }
 
 /// Combines two kinds of one event: a change by this machine explains a lost carrier.
-fn worse_kind(before: PortEventKind, now: PortEventKind) -> PortEventKind {
+fn worse_event_kind(before: PortEventKind, now: PortEventKind) -> PortEventKind {
     match (before, now) {
         (PortEventKind::MtuLowered { from, to }, PortEventKind::MtuLowered { to: other, .. }) => {
             PortEventKind::MtuLowered { from, to: to.min(other) }
@@ -234,13 +234,13 @@ mod tests {
     #[test]
     fn planned_link_down_is_declared_until_recovery() {
         let mut log = EventLog::new(GOOD, at(0));
-        log.declare_link(true);
+        log.declare_link_change(true);
         log.on_observation(
             at(20),
             at(21),
             LinkObservation::Present(PortState { is_up: false, has_carrier: false, ..GOOD }),
         );
-        log.declare_link(false);
+        log.declare_link_change(false);
         log.on_observation(
             at(40),
             at(41),

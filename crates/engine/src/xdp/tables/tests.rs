@@ -70,14 +70,14 @@ fn xdp_program_renders_template_byte_for_byte() {
         LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64, pace: crate::xdp::tx::LIVE_FRAME_PACE };
     let mut live = match LiveTx::open_on_interface(1, &compiled.tables, options) {
         Ok(live) => live,
-        Err(error) if error.is_permission() => return println!("skipped: {error}"),
+        Err(error) if error.is_permission_error() => return println!("skipped: {error}"),
         Err(error) => panic!("{error}"),
     };
     for (lane, spec) in streams.iter().enumerate() {
         for n in (0..60).chain([4095, 65_535, 65_536, 1 << 20, (1 << 32) + 5, 1 << 40]) {
             let size = spec.source.template().unwrap().frame_size(n);
             let shape = compiled.shapes[lane][&size];
-            let made = live.make_once(shape, n, size.kernel_len()).unwrap();
+            let made = live.build_single_frame(shape, n, size.kernel_len()).unwrap();
             let made = made.unwrap_or_else(|| panic!("stream {lane} frame {n} was not made"));
             let found = tag::tag_candidates(&made, KEY).find(|found| found.tag.stream == spec.number);
             let found = found.unwrap_or_else(|| panic!("stream {lane} frame {n} has no tag: {made:02x?}"));

@@ -8,11 +8,11 @@
 use super::super::PresenceDirectory;
 use super::{CollectorEvent, ResultStore};
 use crate::agent::now;
-use crate::error::best_effort;
+use crate::error::ignore_failure;
 use crossbeam_channel::Receiver;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, StoredRecord};
-use packetrig_fleet::term::{Identity, TermRecord, TermWatch};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTermWatch, TermRecord};
 use packetrig_report::RunId;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,7 +35,7 @@ const FREQUENT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Sources that show which runs of other controllers may be read here.
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
-    pub(in super::super) watch: TermWatch,
+    pub(in super::super) watch: ControllerTermWatch,
     /// Directory in which controllers of this machine show that they are running.
     pub(in super::super) presences: Option<PresenceDirectory>,
     /// Reads also runs that the store does not have.
@@ -103,7 +103,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
         if self.look_at.is_none_or(|at| now() >= at) {
             // If the list fails now, it is read at the next look.
-            best_effort(self.find_late_runs(store));
+            ignore_failure(self.find_late_runs(store));
             // A command that waits for the last results looks often; so does every
             // controller while the shared store is nearly full.
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
@@ -129,7 +129,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         self.candidates = late.candidates;
         self.leave_finished_late_runs(&waiting);
         if self.incoming.is_nearly_full() && !late.discardable.is_empty() {
-            self.make_room(&late.discardable);
+            self.discard_unread_runs(&late.discardable);
         }
         Ok(())
     }
@@ -148,8 +148,9 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             for reader in readers {
                 let others = &mut self.others;
                 // A reader with an unreadable record counts as at work: two must not read one run.
-                has_reader |=
-                    *at_work.entry(reader).or_insert_with(|| others.is_at_work(reader).unwrap_or(true));
+                has_reader |= *at_work
+                    .entry(reader)
+                    .or_insert_with(|| others.is_controller_active(reader).unwrap_or(true));
             }
             if !has_reader {
                 unread.insert(run.clone());
@@ -159,7 +160,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Looks up at most [`MAX_RUNS_LOOKED_UP`] of the unread runs, beginning after the last one of the previous look.
-    fn read_late_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
+    fn read_late_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> RunsWithoutReader {
         // This is a round robin: after 256 runs the next look continues with the following runs, so that
         // every run gets its turn.
         let last = self.looked_up.take();
@@ -167,7 +168,8 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             unread.iter().partition(|run| last.as_ref().is_some_and(|last| *run <= last));
         let in_turn: Vec<&RunId> = after.into_iter().chain(before).take(MAX_RUNS_LOOKED_UP).collect();
         self.looked_up = in_turn.last().map(|run| (*run).clone());
-        let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
+        let mut late =
+            RunsWithoutReader { has_more: in_turn.len() < unread.len(), ..RunsWithoutReader::default() };
         // Results of a run in this catalogue belong to this controller, whatever the run's record says.
         let (known, unknown): (Vec<&RunId>, Vec<&RunId>) =
             in_turn.into_iter().partition(|run| store.knows_run(run));
@@ -199,7 +201,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Discards results without a reader: all controllers share the fabric's store, and they must not fill it.
-    fn make_room(&mut self, runs: &BTreeSet<RunId>) {
+    fn discard_unread_runs(&mut self, runs: &BTreeSet<RunId>) {
         let told = match self.incoming.discard_runs(runs) {
             Ok(0) => return,
             Ok(segments) => format!(
@@ -221,7 +223,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
                 // A dead reader that is named again although it may be replaced ends
                 // the attempt: the loop would not end.
                 Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
-                    if self.others.is_at_work(&reader.0)? {
+                    if self.others.is_controller_active(&reader.0)? {
                         return Ok(false);
                     }
                     gone.insert(reader.0);
@@ -235,7 +237,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
 /// Runs without a reader, sorted.
 #[derive(Debug, Default)]
-struct LateRuns {
+struct RunsWithoutReader {
     /// Runs that may be read here.
     candidates: VecDeque<RunId>,
     /// Runs that may be removed from the fabric when it is nearly full.
@@ -247,7 +249,7 @@ struct LateRuns {
 impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not have. Results that claim to be of a run that no controller ever began have no owner and must not
     /// fill the store. The controller that ends a run reads its results.
-    fn sort_unknown_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
+    fn sort_unknown_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut RunsWithoutReader) {
         // `Some(None)` is an unreadable record: a controller began the run, so the run has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =
@@ -261,13 +263,14 @@ impl<R: RecordStore> OtherRuns<R> {
         }
     }
 
-    fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
+    fn is_controller_active(&mut self, controller: &str) -> Result<bool, fabric::Error> {
         let found = self.records.get_record(&TermRecord::record_key(controller))?;
         let record = found.and_then(|found| {
             Some((serde_json::from_slice::<TermRecord>(&found.value).ok()?, found.revision))
         });
         let seen = record.as_ref().map(|(record, revision)| (record, *revision));
-        let is_there = |controller: &Identity| self.presences.as_ref()?.has_controller(controller);
+        let is_there =
+            |controller: &ControllerIdentity| self.presences.as_ref()?.is_controller_present(controller);
         Ok(self.watch.observe_record(controller, seen, &is_there, now()).holds_leads())
     }
 }

@@ -49,8 +49,8 @@ fn waiting_segments_are_stored_in_bounded_batches() {
     let mut store = PickyStore::default();
     let mut arrived = 0;
     for _ in 0..3 {
-        let deliveries = take_waiting(&mut incoming);
-        arrived += store_together(&mut incoming, &mut store, deliveries).len();
+        let deliveries = take_waiting_segments(&mut incoming);
+        arrived += store_deliveries(&mut incoming, &mut store, deliveries).len();
     }
     assert_eq!(store.batches, [MAX_TOGETHER, MAX_TOGETHER, 3]);
     assert_eq!(arrived, nodes.len());
@@ -64,8 +64,8 @@ fn segments_are_confirmed_once_stored_or_refused() {
     let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["good", "no-room", "nonsense"].map(str::to_owned));
-    let deliveries = take_waiting(&mut incoming);
-    let events = store_together(&mut incoming, &mut PickyStore::default(), deliveries);
+    let deliveries = take_waiting_segments(&mut incoming);
+    let events = store_deliveries(&mut incoming, &mut PickyStore::default(), deliveries);
     let kinds = events.iter().map(|event| match event {
         CollectorEvent::Stored(part) => part.node.0.clone(),
         CollectorEvent::Trouble(text) => text.clone(),
@@ -77,7 +77,8 @@ fn segments_are_confirmed_once_stored_or_refused() {
     drop(incoming);
     let mut again = fabric.open_inlet("next").unwrap();
     again.read_run(&run, &BTreeSet::new()).unwrap();
-    let left: Vec<String> = take_waiting(&mut again).into_iter().map(|delivery| delivery.id.node.0).collect();
+    let left: Vec<String> =
+        take_waiting_segments(&mut again).into_iter().map(|delivery| delivery.id.node.0).collect();
     assert_eq!(left, ["no-room"]);
 }
 
@@ -89,9 +90,9 @@ fn a_collector_that_was_replaced_tells_of_nothing() {
     let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["a".to_owned()]);
-    let deliveries = take_waiting(&mut incoming);
+    let deliveries = take_waiting_segments(&mut incoming);
     fabric.open_inlet("next").unwrap().read_run(&run, &BTreeSet::from(["me".to_owned()])).unwrap();
-    let events = store_together(&mut incoming, &mut PickyStore::default(), deliveries);
+    let events = store_deliveries(&mut incoming, &mut PickyStore::default(), deliveries);
     assert!(matches!(&events[..], [CollectorEvent::Trouble(_)]), "{events:?}");
 }
 

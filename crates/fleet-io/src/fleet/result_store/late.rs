@@ -16,7 +16,7 @@ impl ResultStoreState {
         parts: impl Iterator<Item = &'a PartKey>,
     ) -> BTreeMap<PartKey, Result<String, Error>> {
         let mut of_runs: BTreeMap<&RunId, Vec<&PartKey>> = BTreeMap::new();
-        for key in parts.filter(|key| self.under_way(&key.run, &key.node).is_none()) {
+        for key in parts.filter(|key| self.draft_under_way(&key.run, &key.node).is_none()) {
             of_runs.entry(&key.run).or_default().push(key);
         }
         let mut completed = BTreeMap::new();

@@ -136,7 +136,7 @@ fn nodes_stay_led_between_two_starts() {
     let make_run = |fleet: &mut FleetExecutor<LocalFabric>, run: &str| {
         let options = RunOptions { run: RunId(run.into()), ..options() };
         fleet.lead_run_nodes(&plan_of(DOCUMENT), &options.run, &mut |held| panic!("{held:?}")).unwrap();
-        run_on(fleet, DOCUMENT, options, (&|| false, &mut |_| {})).unwrap().outcome
+        run_document(fleet, DOCUMENT, options, (&|| false, &mut |_| {})).unwrap().outcome
     };
     fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
     let outcome = make_run(&mut fleet, "r1");

@@ -10,7 +10,7 @@ use packetrig_fleet::lead::{
     ClaimProgress, LeadClaim, OwnLead, WantedNodes, read_unreleased_leads, return_leads,
 };
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
-use packetrig_fleet::term::{ControllerTerm, TermRecord, TermState, TermWatch};
+use packetrig_fleet::term::{ControllerTerm, ControllerTermWatch, TermRecord, TermState};
 use packetrig_report::outcome::RunState;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -44,7 +44,10 @@ fn user() -> RunUser<'static> {
 fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<OwnLead> {
     // It stays to the end of the test.
     Box::leak(Box::new(presences().announce_controller(controller)));
-    let me = Identity { controller: controller.into(), ..charge("nobody", MemoryShelf::default()).identity };
+    let me = ControllerIdentity {
+        controller: controller.into(),
+        ..charge("nobody", MemoryShelf::default()).identity
+    };
     records
         .create_record(
             &TermRecord::record_key(controller),
@@ -53,7 +56,8 @@ fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<Ow
         .unwrap();
     let wanted =
         WantedNodes { run: RunId(controller.into()), nodes: [name(node)].into(), heard: 0, wall_ns: 0 };
-    let mut claim = LeadClaim::new(me.clone(), wanted, TermWatch::new(TermTimes::default()));
+    let mut claim =
+        LeadClaim::new(me.clone(), wanted, ControllerTermWatch::new(ControllerTermTimes::default()));
     for _ in 0..100 {
         if let ClaimProgress::Taken(_, leads) =
             claim.advance_claim(records, &|_| Some(true), MonoTime::default()).unwrap()
@@ -112,7 +116,7 @@ fn leave_run(fabric: &LocalFabric, dead: ControllerConfig) {
         let mut note = |event: &RunEvent| {
             assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "killed");
         };
-        drop(run_on(&mut one, DOCUMENT, options(), (&|| false, &mut note)));
+        drop(run_document(&mut one, DOCUMENT, options(), (&|| false, &mut note)));
     }));
     assert!(ended.is_err());
     Box::leak(Box::new(one));
@@ -163,9 +167,9 @@ fn run_of_stale_remote_controller_is_ended() {
     let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.place = ELSEWHERE.into();
     // It leaves its run before it would refresh anything.
-    dead.times = TermTimes { refresh: Nanos::from_secs(3600), ..TermTimes::default() };
+    dead.times = ControllerTermTimes { refresh: Nanos::from_secs(3600), ..ControllerTermTimes::default() };
     leave_run(&fabric, dead);
-    let times = TermTimes { refresh: Nanos::from_millis(100), stale };
+    let times = ControllerTermTimes { refresh: Nanos::from_millis(100), stale };
     let mut two = FleetExecutor::become_controller(
         &fabric,
         ControllerConfig { times, ..charge("two", MemoryShelf::default()) },
@@ -271,7 +275,7 @@ fn quorum_start_can_wait_for_busy_nodes() {
 fn ended_controller_refuses_new_runs() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
-    let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
+    let times = ControllerTermTimes { refresh: Nanos::from_millis(20), ..ControllerTermTimes::default() };
     let mut one = FleetExecutor::become_controller(
         &fabric,
         ControllerConfig { times, ..charge("one", MemoryShelf::default()) },
@@ -282,14 +286,14 @@ fn ended_controller_refuses_new_runs() {
     let is_lost = (0..500).any(|_| {
         let found = records.get_record("term.one").unwrap().unwrap();
         // Its own refresh may come in between.
-        found.decode_value::<TermRecord>().unwrap().end_if_unchanged(&mut records, found.revision).ok();
+        found.decode_value::<TermRecord>().unwrap().end_term_if_unchanged(&mut records, found.revision).ok();
         std::thread::sleep(std::time::Duration::from_millis(20));
         one.leadership.is_lost()
     });
     assert!(is_lost);
     let (mut events, stop) = (vec![], || false);
     let mut note = |event: &RunEvent| events.push(event.clone());
-    let ran = run_on(&mut one, DOCUMENT, options(), (&stop, &mut note));
+    let ran = run_document(&mut one, DOCUMENT, options(), (&stop, &mut note));
     assert!(matches!(ran, Err(Error::LeadershipLost)), "{ran:?}");
     assert!(events.is_empty(), "{events:?}");
     let again =
@@ -371,7 +375,7 @@ fn failed_claim_releases_its_nodes() {
             let leads = hold_node(&mut records, node, node);
             return_leads(&mut records, leads);
         }
-        let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
+        let times = ControllerTermTimes { refresh: Nanos::from_millis(20), ..ControllerTermTimes::default() };
         let mut one = FleetExecutor::become_controller(
             &fabric,
             ControllerConfig { times, ..charge("one", MemoryShelf::default()) },

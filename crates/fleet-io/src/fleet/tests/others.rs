@@ -12,7 +12,7 @@ fn term_records_of_dead_controllers_are_removed() {
     let mut records = fabric.open_records().unwrap();
     let own = charge("own", MemoryShelf::default()).identity;
     let mut write = |name: &str, place: &str, is_over: bool| {
-        let me = Identity { controller: name.into(), place: place.into(), ..own.clone() };
+        let me = ControllerIdentity { controller: name.into(), place: place.into(), ..own.clone() };
         let record = TermRecord { is_over, ..ControllerTerm::first_record(me, 0) };
         records.create_record(&TermRecord::record_key(name), &StoredRecord::encode_value(&record)).unwrap();
     };
@@ -25,7 +25,7 @@ fn term_records_of_dead_controllers_are_removed() {
     let charge = ControllerConfig { roster: FleetRoster::default(), ..charge("own", MemoryShelf::default()) };
     let mut fleet = FleetExecutor::become_controller(&fabric, charge).unwrap();
     let all: BTreeSet<String> = ["own", "alive", "dead", "over", "unclear", "never"].map(String::from).into();
-    let at_work = fleet.at_work(&all, &|| false).unwrap();
+    let at_work = fleet.select_running_controllers(&all, &|| false).unwrap();
     assert_eq!(at_work.into_iter().collect::<Vec<_>>(), ["alive", "own", "unclear"]);
     fleet.remove_dead_controllers().unwrap();
     assert_eq!(records.list_keys("term.").unwrap(), ["term.alive", "term.own", "term.unclear"]);
@@ -37,14 +37,14 @@ fn term_records_of_dead_controllers_are_removed() {
 fn remote_controller_is_polled_until_liveness_is_clear() {
     let fabric = LocalFabric::default();
     let mut records = fabric.open_records().unwrap();
-    let me = Identity {
+    let me = ControllerIdentity {
         controller: "far".into(),
         place: ELSEWHERE.into(),
         ..charge("nobody", MemoryShelf::default()).identity
     };
     let record = StoredRecord::encode_value(&ControllerTerm::first_record(me, 0));
     let mut revision = records.create_record("term.far", &record).unwrap();
-    let times = TermTimes { stale: Nanos::from_millis(600), ..TermTimes::default() };
+    let times = ControllerTermTimes { stale: Nanos::from_millis(600), ..ControllerTermTimes::default() };
     let roster = FleetRoster::default();
     let mut fleet = FleetExecutor::become_controller(
         &fabric,
@@ -64,7 +64,7 @@ fn remote_controller_is_polled_until_liveness_is_clear() {
         (refresh.borrow_mut())();
         true
     };
-    assert_eq!(fleet.at_work(&far, &goes_on).unwrap(), far);
+    assert_eq!(fleet.select_running_controllers(&far, &goes_on).unwrap(), far);
     refreshing.set(false);
-    assert_eq!(fleet.at_work(&far, &goes_on).unwrap(), [].into());
+    assert_eq!(fleet.select_running_controllers(&far, &goes_on).unwrap(), [].into());
 }

@@ -158,7 +158,7 @@ fn leases_renew_while_reader_of_events_waits() {
         events.push(event.kind.clone());
     };
     let stop = || has_waited.load(Ordering::Relaxed);
-    let report = run_on(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    let report = run_document(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
     assert_eq!(events.last(), Some(&RunEventKind::Ended(report.outcome)));
 }

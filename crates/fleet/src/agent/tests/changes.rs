@@ -48,7 +48,7 @@ fn steered() -> AgentMachine {
 }
 
 /// An agent of a steered run after T.
-fn under_way() -> AgentMachine {
+fn draft_under_way() -> AgentMachine {
     let mut agent = steered();
     tell(&mut agent, &head("r", 1, 1), commit(2), 4);
     tell(&mut agent, &head("r", 1, 1), NodeCommand::Confirm { start: at(2) }, 4);
@@ -94,7 +94,7 @@ fn each_change_is_made_once_and_answered_again() {
 
 #[test]
 fn change_step_is_performed_once_and_reanswered() {
-    let mut agent = under_way();
+    let mut agent = draft_under_way();
     assert_eq!(hear(&mut agent, announce(1)), [], "what is not held is not announced");
     let held = perform(&mut agent, hold(1));
     assert_eq!(replies(&held), [&NodeReply::Held { number: 1, fault: None, held: streams() }]);
@@ -118,7 +118,7 @@ fn change_step_is_performed_once_and_reanswered() {
 
 #[test]
 fn change_is_undone_exactly_once() {
-    let mut agent = under_way();
+    let mut agent = draft_under_way();
     perform(&mut agent, hold(1));
     let done = |number| NodeReply::Steered { number, fault: None, sample: Box::default() };
     assert_eq!(replies(&perform(&mut agent, undo(1))), [&done(1)]);
@@ -149,11 +149,11 @@ fn change_steps_are_refused_after_senders_stop() {
                 | NodeReply::Steered { fault: Some(_), .. }]
         )
     };
-    let mut agent = under_way();
+    let mut agent = draft_under_way();
     stop(&mut agent);
     assert!(is_refused(&hear(&mut agent, order(1))));
     assert!(is_refused(&hear(&mut agent, hold(2))));
-    let mut agent = under_way();
+    let mut agent = draft_under_way();
     perform(&mut agent, hold(1));
     stop(&mut agent);
     // Its receivers get the streams that another node may still begin; it begins nothing itself.

@@ -36,7 +36,7 @@ fn inherited_run_is_stopped_and_collected() {
     assert_eq!(commands(&actions), [("a", &NodeCommand::Stop)]);
     assert_eq!(*controller.head(), MessageHead { epoch: 5, ..head.clone() });
     let head = controller.head().clone();
-    assert_eq!(may_go_on(&mut controller, "a", &head, 1), Some(false));
+    assert_eq!(may_node_continue(&mut controller, "a", &head, 1), Some(false));
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 2);
     controller.handle_event(ControllerEvent::Tick, at(300));
     controller.handle_event(ControllerEvent::Collected(node("a"), Arc::default()), at(301));

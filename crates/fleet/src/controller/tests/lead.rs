@@ -3,7 +3,7 @@
 use super::*;
 
 /// Start time in the commit among these actions.
-fn start_of(actions: &[ControllerAction]) -> MonoTime {
+fn pointer_to_range(actions: &[ControllerAction]) -> MonoTime {
     let starts = commands(actions).into_iter().filter_map(|(_, command)| match command {
         NodeCommand::Commit { start, .. } => Some(*start),
         _ => None,
@@ -23,13 +23,13 @@ fn armed_after(ms: u64) -> Vec<ControllerAction> {
 
 #[test]
 fn quickly_armed_fleet_starts_after_shortest_lead() {
-    assert_eq!(start_of(&armed_after(1)), at(3 + 150));
+    assert_eq!(pointer_to_range(&armed_after(1)), at(3 + 150));
 }
 
 #[test]
 fn slowly_armed_fleet_starts_later() {
-    assert_eq!(start_of(&armed_after(400)), at(402 + 3 * 400));
-    assert_eq!(start_of(&armed_after(20_000)), at(20_002 + 10_000), "but not for ever later");
+    assert_eq!(pointer_to_range(&armed_after(400)), at(402 + 3 * 400));
+    assert_eq!(pointer_to_range(&armed_after(20_000)), at(20_002 + 10_000), "but not for ever later");
 }
 
 #[test]
@@ -43,14 +43,14 @@ fn controller_stall_extends_prepare_deadline() {
         say(&mut controller, name, NodeReply::Prepared { ports: vec![] }, 35_002);
     }
     say(&mut controller, "a", NodeReply::Armed, 35_003);
-    assert_eq!(start_of(&say(&mut controller, "b", NodeReply::Armed, 35_004)), at(35_004 + 150));
+    assert_eq!(pointer_to_range(&say(&mut controller, "b", NodeReply::Armed, 35_004)), at(35_004 + 150));
 }
 
 /// This machine's only node, which has accepted a commit.
 fn only_node_committed() -> (ControllerMachine, MonoTime) {
     let mut controller = controller_with(&["a"], RunLimits::for_local(Nanos::from_millis(200)));
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 2);
-    let start = start_of(&say(&mut controller, "a", NodeReply::Armed, 60));
+    let start = pointer_to_range(&say(&mut controller, "a", NodeReply::Armed, 60));
     say(&mut controller, "a", NodeReply::Committed, 61);
     (controller, start)
 }
@@ -69,7 +69,7 @@ fn late_confirmation_on_one_machine_retries_start() {
         let actions = say(&mut controller, "a", NodeReply::Late, late);
         assert!(matches!(commands(&actions)[..], [("a", NodeCommand::Prepare(_))]), "{actions:?}");
         say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, late + 1);
-        let again = start_of(&say(&mut controller, "a", NodeReply::Armed, late + 2));
+        let again = pointer_to_range(&say(&mut controller, "a", NodeReply::Armed, late + 2));
         assert_eq!(again, at(late + 2 + 40), "the second attempt has twice the lead");
         say(&mut controller, "a", NodeReply::Committed, late + 3);
         say(&mut controller, "a", NodeReply::Confirmed, late + 4);

@@ -17,24 +17,32 @@ fn fleet_lead_follows_round_trip() {
 fn lease_is_renewed_only_for_current_attempt() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     let head = controller.head().clone();
-    assert_eq!(may_go_on(&mut controller, "a", &head, 100), Some(true));
-    assert_eq!(may_go_on(&mut controller, "stranger", &head, 100), Some(false));
+    assert_eq!(may_node_continue(&mut controller, "a", &head, 100), Some(true));
+    assert_eq!(may_node_continue(&mut controller, "stranger", &head, 100), Some(false));
     let other = MessageHead { run: RunId("other".into()), ..head.clone() };
-    assert_eq!(may_go_on(&mut controller, "a", &other, 100), Some(false));
+    assert_eq!(may_node_continue(&mut controller, "a", &other, 100), Some(false));
     let behind = MessageHead { attempt: 0, ..head.clone() };
-    assert_eq!(may_go_on(&mut controller, "a", &behind, 100), None, "it is about to hear of the new attempt");
+    assert_eq!(
+        may_node_continue(&mut controller, "a", &behind, 100),
+        None,
+        "it is about to hear of the new attempt"
+    );
     let later = MessageHead { epoch: 2, ..head.clone() };
-    assert_eq!(may_go_on(&mut controller, "a", &later, 100), None, "not for this controller to say");
+    assert_eq!(may_node_continue(&mut controller, "a", &later, 100), None, "not for this controller to say");
     controller.handle_event(ControllerEvent::Restarted(node("b")), at(110));
-    assert_eq!(may_go_on(&mut controller, "b", &head, 120), Some(false));
-    assert_eq!(may_go_on(&mut controller, "a", &head, 120), Some(false), "the others are being stopped");
+    assert_eq!(may_node_continue(&mut controller, "b", &head, 120), Some(false));
+    assert_eq!(
+        may_node_continue(&mut controller, "a", &head, 120),
+        Some(false),
+        "the others are being stopped"
+    );
 }
 
 #[test]
 fn unreachable_node_is_awaited_until_lease_ends() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     let head = controller.head().clone();
-    may_go_on(&mut controller, "b", &head, 1000);
+    may_node_continue(&mut controller, "b", &head, 1000);
     say(&mut controller, "b", NodeReply::Refused("gone mad".into()), 1001);
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 1100);
     let is_sent = |actions: &[ControllerAction]| {

@@ -124,7 +124,7 @@ fn returning_node_with_result_is_awaited() {
     // B is cut off, and given up; the others stop.
     for ms in (200..8000).step_by(500) {
         let head = controller.head().clone();
-        may_go_on(&mut controller, "a", &head, ms);
+        may_node_continue(&mut controller, "a", &head, ms);
         controller.handle_event(ControllerEvent::Tick, at(ms));
     }
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 8000);

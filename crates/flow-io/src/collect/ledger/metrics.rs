@@ -26,14 +26,14 @@ impl CollectLedger {
                 .iter()
                 .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.dropped));
         });
-        self.metrics_of_connections(&mut text);
-        self.metrics_of_bounds(&mut text);
-        self.metrics_of_exporters(&mut text);
+        self.write_connection_metrics(&mut text);
+        self.write_bound_metrics(&mut text);
+        self.write_exporter_metrics(&mut text);
         for (name, help, value) in self.handed.named_counts() {
             text.write_metric(&format!("handed_{name}"), help, |samples| samples.add_sample(&[], value));
         }
-        self.metrics_of_groups(&mut text);
-        self.metrics_of_relays(&mut text);
+        self.write_group_metrics(&mut text);
+        self.write_relay_metrics(&mut text);
         if let Some(balance) = self.packet_balance() {
             text.write_metric("wire_packets_total", "Packets that arrived at the meters.", |samples| {
                 samples.add_sample(&[], balance.arrived);
@@ -111,7 +111,7 @@ fn write_interfaces(text: &mut MetricsText, exporters: &[&ExporterLedger]) {
 }
 
 impl CollectLedger {
-    fn metrics_of_exporters(&self, text: &mut MetricsText) {
+    fn write_exporter_metrics(&self, text: &mut MetricsText) {
         let series = ExporterSeries::from_exporters(&self.exporters);
         for count in SESSION_COUNTS {
             let suffix = if count.is_level { "" } else { "_total" };
@@ -141,7 +141,7 @@ impl CollectLedger {
         write_interfaces(text, &series.own);
     }
 
-    fn metrics_of_relays(&self, text: &mut MetricsText) {
+    fn write_relay_metrics(&self, text: &mut MetricsText) {
         // Without a relay there are no such metrics. The default gives only the names.
         let names = RelayCounts::default().named_counts();
         for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.relays.is_empty()) {
@@ -153,7 +153,7 @@ impl CollectLedger {
         }
     }
 
-    fn metrics_of_groups(&self, text: &mut MetricsText) {
+    fn write_group_metrics(&self, text: &mut MetricsText) {
         // The header of a metric is written once for all groups, so its name comes from an empty ledger.
         let names = GroupLedger::new(0, &GroupCounts::default()).named_counts();
         // Without a group, the ledger has no such metrics.
@@ -180,7 +180,7 @@ impl CollectLedger {
         );
     }
 
-    fn metrics_of_connections(&self, text: &mut MetricsText) {
+    fn write_connection_metrics(&self, text: &mut MetricsText) {
         text.write_metric("connections_total", "Connections accepted.", |samples| {
             self.intake
                 .iter()
@@ -205,7 +205,7 @@ impl CollectLedger {
     }
 
     /// Writes the messages that were not read, and the exporters that were forgotten to stay within the bounds of memory.
-    fn metrics_of_bounds(&self, text: &mut MetricsText) {
+    fn write_bound_metrics(&self, text: &mut MetricsText) {
         text.write_metric("refused_total", "Messages that were not read, by cause.", |samples| {
             self.refused_by_cause()
                 .iter()

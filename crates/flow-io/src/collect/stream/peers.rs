@@ -34,11 +34,11 @@ impl PeerState {
         }
     }
 
-    pub(super) fn note_message(&self) {
+    pub(super) fn record_message_time(&self) {
         self.has_sent.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn has_sent(&self) -> bool {
+    pub(super) fn has_sent_bytes(&self) -> bool {
         self.has_sent.load(Ordering::Relaxed)
     }
 
@@ -52,14 +52,14 @@ impl PeerState {
     }
 
     /// Reports whether bytes are waiting to be read.
-    pub(super) fn has_more(&self) -> bool {
+    pub(super) fn has_unread_bytes(&self) -> bool {
         // A peek would otherwise wait for the read timeout. The connection
         // ends after this, so the mode may stay.
         let ready = self.stream.set_nonblocking(true);
         ready.is_ok() && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
     }
 
-    fn evict(&self) {
+    fn evict_connection(&self) {
         // The reason is set before the shutdown, so that the woken thread finds it.
         self.is_evicted.store(true, Ordering::Relaxed);
         // Wakes the connection's thread, which sees the end of the stream. Fails only if the peer has closed already.
@@ -84,7 +84,7 @@ pub(super) enum PeerDenial {
 }
 
 /// Makes room for a connection from `address`, if necessary by closing another one.
-pub(super) fn make_room(
+pub(super) fn make_connection_room(
     peers: &[ExporterPeer],
     address: IpAddr,
     shared: &CollectorState,
@@ -104,7 +104,7 @@ pub(super) fn make_room(
     let victim = idle_peer(&held, address, has_share, shared.message_timeout_ns)
         .or_else(|| if has_share { peer_of_crowded_network(&held, address) } else { None });
     match victim {
-        Some(peer) => peer.evict(),
+        Some(peer) => peer.evict_connection(),
         None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
     }
     Ok(())
@@ -139,7 +139,7 @@ fn peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> Optio
 /// connections with the fewest records, then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
     let count = Reverse(connection_count(held, peer.address));
-    (count, peer.has_sent(), peer.delivered.count(), peer.idle_since_ns())
+    (count, peer.has_sent_bytes(), peer.delivered.count(), peer.idle_since_ns())
 }
 
 fn connection_count(held: &[&PeerState], address: IpAddr) -> usize {
@@ -176,7 +176,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let state = Arc::new(PeerState::new(address, stream));
         if has_sent {
-            state.note_message();
+            state.record_message_time();
             state.delivered.add_records(1);
         }
         ExporterPeer { state, thread: std::thread::spawn(|| ()) }
@@ -189,12 +189,12 @@ mod tests {
     #[test]
     fn address_over_share_evicts_its_silent_connection() {
         let peers = [peer(1, false), peer(2, false), peer(2, true)];
-        assert_eq!(make_room(&peers, address(1), &shared()), Ok(()));
+        assert_eq!(make_connection_room(&peers, address(1), &shared()), Ok(()));
         assert!(evicted(&peers).is_empty());
-        assert_eq!(make_room(&peers, address(2), &shared()), Ok(()));
+        assert_eq!(make_connection_room(&peers, address(2), &shared()), Ok(()));
         assert_eq!(evicted(&peers), [1]);
         let busy = [peer(2, true), peer(2, true), peer(1, false)];
-        assert_eq!(make_room(&busy, address(2), &shared()), Err(PeerDenial::AddressFull));
+        assert_eq!(make_connection_room(&busy, address(2), &shared()), Err(PeerDenial::AddressFull));
     }
 
     #[test]
@@ -203,16 +203,20 @@ mod tests {
             [(1, true), (2, false), (3, true), (4, false), (4, false), (5, false), (6, true), (7, true)];
         let mut peers: Vec<ExporterPeer> = senders.map(|(last, has_sent)| peer(last, has_sent)).into();
         for expected in [&[3][..], &[1, 3], &[1, 3, 4]] {
-            assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
+            assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
             assert_eq!(evicted(&peers), expected);
             peers.push(peer(10 + u8::try_from(peers.len()).unwrap(), true));
         }
         // One of the silent connections is left.
-        assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
         peers.push(peer(30, true));
-        assert_eq!(make_room(&peers, address(9), &shared()), Err(PeerDenial::Full), "those that send stay");
+        assert_eq!(
+            make_connection_room(&peers, address(9), &shared()),
+            Err(PeerDenial::Full),
+            "those that send stay"
+        );
         let patient = CollectorState { message_timeout_ns: 0, ..shared() };
-        assert_eq!(make_room(&peers, address(9), &patient), Ok(()));
+        assert_eq!(make_connection_room(&peers, address(9), &patient), Ok(()));
         assert!(peers[0].state.is_evicted(), "the longest silent of those that sent");
     }
 
@@ -220,10 +224,10 @@ mod tests {
     fn messages_without_records_keep_no_place() {
         let peers: Vec<ExporterPeer> = (0..8).map(|number| peer(number / 2, false)).collect();
         for peer in &peers {
-            peer.state.note_message();
+            peer.state.record_message_time();
         }
         peers[0].state.delivered.add_records(1);
-        assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
         assert_eq!(
             evicted(&peers),
             [1],
@@ -240,11 +244,11 @@ mod tests {
         for peer in &peers[..4] {
             peer.state.delivered.add_records(20);
         }
-        assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
+        assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));
         assert_eq!(evicted(&peers), [4], "the one with the fewest records");
         peers.push(peer(9, true));
         assert_eq!(
-            make_room(&peers, address(9), &shared()),
+            make_connection_room(&peers, address(9), &shared()),
             Err(PeerDenial::Full),
             "it has one as others have"
         );
@@ -254,8 +258,8 @@ mod tests {
     fn a_64_of_ipv6_is_one_address() {
         let of = |number: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, number, 0, 0, number]);
         let peers = [peer_at(of(1), true), peer_at(of(2), true)];
-        assert_eq!(make_room(&peers, of(3), &shared()), Err(PeerDenial::AddressFull));
+        assert_eq!(make_connection_room(&peers, of(3), &shared()), Err(PeerDenial::AddressFull));
         let elsewhere = IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1]);
-        assert_eq!(make_room(&peers, elsewhere, &shared()), Ok(()));
+        assert_eq!(make_connection_room(&peers, elsewhere, &shared()), Ok(()));
     }
 }

@@ -267,11 +267,11 @@ fn sim_packets_are_kept_until_active_sends_them() {
     }
     rig.handle.publish_role(None, Some(seconds(17)), MonoTime::default());
     rig.gate.poll_once(&rig.dispatcher);
-    assert!(rig.handed.is_empty() && !rig.outbox.has_taken_over());
+    assert!(rig.handed.is_empty() && !rig.outbox.take_takeover_flag());
     assert_eq!(rig.account.export_counts().left_to_others.packets, 3);
     rig.become_active(seconds(20));
-    assert!(rig.outbox.has_taken_over(), "the worker is to tell of the flows that go on");
-    assert!(!rig.outbox.has_taken_over());
+    assert!(rig.outbox.take_takeover_flag(), "the worker is to tell of the flows that go on");
+    assert!(!rig.outbox.take_takeover_flag());
     assert_eq!(rig.account.export_counts().left_to_others.packets, 6);
     rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(21),

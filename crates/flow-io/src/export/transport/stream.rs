@@ -119,7 +119,7 @@ impl CollectorStream {
         let mut last = io::Error::other("the name has no address");
         // Every address is tried, because a name often has an IPv6 address that this machine cannot reach.
         for address in addresses {
-            match self.try_address(&address, end_ns) {
+            match self.try_connect_to_address(&address, end_ns) {
                 Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
@@ -127,7 +127,7 @@ impl CollectorStream {
         Err(last)
     }
 
-    fn try_address(&self, address: &SocketAddr, end_ns: u64) -> io::Result<StreamConnection> {
+    fn try_connect_to_address(&self, address: &SocketAddr, end_ns: u64) -> io::Result<StreamConnection> {
         let socket = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
         // Messages are whole when they are written; holding back the last segment would only delay them.
         socket.set_nodelay(true)?;
@@ -143,13 +143,13 @@ impl CollectorStream {
         while stream.conn.is_handshaking() {
             match stream.conn.complete_io(&mut stream.sock) {
                 // The socket has a read timeout of `DEADLINE_CHECK_INTERVAL`, so the limit is checked that often.
-                Err(error) if is_pause(&error) && clock::monotonic_ns() < limit_ns => {}
+                Err(error) if is_temporary_error(&error) && clock::monotonic_ns() < limit_ns => {}
                 // Counts of bytes are of no interest; an error of the handshake ends the attempt.
                 other => drop(other?),
             }
         }
         if let Some(own) = &encryption.own {
-            await_acceptance(&mut stream, limit_ns).map_err(|error| {
+            await_certificate_acceptance(&mut stream, limit_ns).map_err(|error| {
                 io::Error::other(format!("the collector does not accept the certificate {own}: {error}"))
             })?;
         }
@@ -166,7 +166,7 @@ impl CollectorStream {
             Some(connection) => {
                 // A collector that has closed is noticed before the write: the
                 // kernel would still take the message.
-                connection.check_open().and_then(|()| connection.write_message(message, deadline))
+                connection.check_connection().and_then(|()| connection.write_message(message, deadline))
             }
         };
         // After any error the connection is given up: the collector may have received a part of the message,
@@ -178,8 +178,8 @@ impl CollectorStream {
     }
 
     /// Takes the reason why the connection has ended, if it has, and gives the connection up.
-    pub(super) fn take_end(&mut self) -> Option<io::Error> {
-        let ended = self.connection.as_mut()?.check_open().err()?;
+    pub(super) fn take_end_reason(&mut self) -> Option<io::Error> {
+        let ended = self.connection.as_mut()?.check_connection().err()?;
         self.connection = None;
         Some(ended)
     }
@@ -214,7 +214,7 @@ impl StreamConnection {
     }
 
     /// Reads and discards data from the collector. A closed connection is an error.
-    fn check_open(&mut self) -> io::Result<()> {
+    fn check_connection(&mut self) -> io::Result<()> {
         // Non-blocking only for this read: a read timeout would delay each message.
         self.counted_socket().socket.set_nonblocking(true)?;
         let received = self.read_available_bytes();
@@ -223,7 +223,7 @@ impl StreamConnection {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(_) => Ok(()),
             // An empty read is the usual case: collectors send nothing.
-            Err(error) if is_pause(&error) => Ok(()),
+            Err(error) if is_temporary_error(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -246,14 +246,14 @@ impl StreamConnection {
                     deadline.record_accepted_send();
                     rest = &rest[written..];
                 }
-                Err(error) if is_pause(&error) && deadline.may_wait() => {}
+                Err(error) if is_temporary_error(&error) && deadline.may_wait_for_target() => {}
                 Err(error) => return Err(error),
             }
         }
         loop {
             // A TLS record may still be in the buffer of rustls, and only whole messages count as written.
             match self.writer().flush() {
-                Err(error) if is_pause(&error) && deadline.may_wait() => {}
+                Err(error) if is_temporary_error(&error) && deadline.may_wait_for_target() => {}
                 other => return other,
             }
         }
@@ -279,7 +279,7 @@ impl StreamConnection {
 
 /// Waits for the collector's verdict on this side's certificate. In TLS 1.3 the handshake ends before the collector has checked it; then
 /// it sends session tickets, or an alert. If a collector sends neither, the wait ends after a few round trips.
-fn await_acceptance(
+fn await_certificate_acceptance(
     stream: &mut StreamOwned<ClientConnection, CountedSocket>,
     limit_ns: u64,
 ) -> io::Result<()> {
@@ -291,13 +291,13 @@ fn await_acceptance(
                 stream.conn.process_new_packets().map_err(io::Error::other)?;
                 return Ok(());
             }
-            Err(error) if is_pause(&error) => {}
+            Err(error) if is_temporary_error(&error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-fn is_pause(error: &io::Error) -> bool {
+fn is_temporary_error(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

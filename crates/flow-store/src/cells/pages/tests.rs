@@ -44,7 +44,7 @@ fn file(
 fn read<T: ByteValue>(file: &bytes::Bytes) -> Vec<(usize, T)> {
     let file = SerializedFileReader::new(file.clone()).unwrap();
     let group = file.get_row_group(0).unwrap();
-    assert!(is_readable(group.metadata().column(0)), "{:?}", group.metadata().column(0));
+    assert!(is_column_readable(group.metadata().column(0)), "{:?}", group.metadata().column(0));
     let mut column =
         PagedColumn::<T>::new(group.get_column_page_reader(0).unwrap(), group.metadata().column(0));
     let (mut rows, mut at) = (Vec::new(), 0);

@@ -27,11 +27,11 @@ impl FilterParser<'_> {
         if is_alone {
             return Ok(field_expression(field, FieldTest::Present, false));
         }
-        if field.is_text() {
+        if field.is_text_field() {
             let WantedTexts { texts, is_negated } = self.parse_wanted_texts(&subject)?;
             return Ok(field_expression(field, FieldTest::Texts(texts), is_negated));
         }
-        let wanted = self.parse_wanted(&subject)?;
+        let wanted = self.parse_wanted_values(&subject)?;
         Ok(field_expression(field, FieldTest::Values(wanted.set), wanted.is_negated))
     }
 
@@ -41,7 +41,7 @@ impl FilterParser<'_> {
         let Some(field) = found else { return Err(self.not_a_field_error(token)) };
         match field.place {
             FieldPlace::OtherFields => {}
-            FieldPlace::Column(name) => return Err(self.has_column(token.text, name)),
+            FieldPlace::Column(name) => return Err(self.column_exists_error(token.text, name)),
             FieldPlace::NoRecord => {
                 let help = "it describes the exporter and not a flow, or has no content";
                 return Err(self.error_at_position(format!("no record has the field `{}`", token.text), help));
@@ -54,7 +54,7 @@ impl FilterParser<'_> {
     fn not_a_field_error(&self, token: FilterToken<'_>) -> FilterError {
         // Some columns have no element at IANA.
         if let Some(column) = find_column(token.text) {
-            return self.has_column(token.text, column.name);
+            return self.column_exists_error(token.text, column.name);
         }
         let help = "write its IANA name, or enterprise/number as in `otherFields`: `field 9/8232`";
         let word = if token.kind == TokenKind::End { "nothing" } else { token.text };
@@ -62,7 +62,7 @@ impl FilterParser<'_> {
     }
 
     /// Fields with a column are never in `otherFields`, so a condition on them there would never hold.
-    fn has_column(&self, word: &str, column: &str) -> FilterError {
+    fn column_exists_error(&self, word: &str, column: &str) -> FilterError {
         self.error_at_position(
             format!("`{word}` has a column of its own"),
             format!("write `{column}` without `field`"),
@@ -87,7 +87,7 @@ impl FilterParser<'_> {
                 match self.peek().kind {
                     TokenKind::Comma => self.next += 1,
                     TokenKind::End => return Err(self.error_at(open, "this `[` is not closed", "add `]`")),
-                    _ => texts.push(self.parse_text(subject)?),
+                    _ => texts.push(self.parse_text_operand(subject)?),
                 }
             }
             if texts.is_empty() {
@@ -97,14 +97,14 @@ impl FilterParser<'_> {
             self.next += 1;
         } else {
             is_negated = self.parse_comparison(subject)? == TokenKind::Unequal;
-            texts.push(self.parse_text(subject)?);
+            texts.push(self.parse_text_operand(subject)?);
         }
         // Tests search them with a binary search.
         texts.sort_unstable();
         Ok(WantedTexts { texts, is_negated })
     }
 
-    fn parse_text(&mut self, subject: &FilterSubject) -> Result<String, FilterError> {
+    fn parse_text_operand(&mut self, subject: &FilterSubject) -> Result<String, FilterError> {
         let token = self.peek();
         if !matches!(token.kind, TokenKind::Word | TokenKind::Quoted) {
             return Err(self.not_a_value_error(subject));

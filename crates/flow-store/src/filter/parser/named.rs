@@ -1,7 +1,7 @@
 //! Parses conditions on names: countries and systems of addresses, prefixes, interfaces, services. They become conditions on the
 //! addresses and numbers that have the names, so that testing a record costs no more than testing a list.
 
-use super::{FilterParser, FilterSubject, protocol_is, single_condition};
+use super::{FilterParser, FilterSubject, protocol_expression, single_condition};
 use crate::filter::condition::{ConditionOperand, ValueTest};
 use crate::filter::error::FilterError;
 use crate::filter::expression::FilterExpression;
@@ -28,27 +28,27 @@ impl WantedTexts {
 
 impl FilterParser<'_> {
     /// Reads the operand of a term that asks for names.
-    pub(super) fn parse_named(
+    pub(super) fn parse_named_condition(
         &mut self,
         subject: &FilterSubject,
         kind: NameKind,
     ) -> Result<FilterExpression, FilterError> {
-        if !self.names.has_kind(kind) {
+        if !self.names.has_names_of_kind(kind) {
             let what = format!("`{}` needs {}", subject.phrase, kind.requested_file_name());
             return Err(self.error_before(subject, what, "name it by `--names FILE`"));
         }
         if kind == NameKind::AsNumber {
-            let wanted = self.parse_wanted(subject)?;
+            let wanted = self.parse_wanted_values(subject)?;
             let systems = &self.names.systems;
             let is_wanted = |system: &AutonomousSystem| wanted.set.contains(system.number.into());
             // Addresses without a system have number 0, as in groups and columns: the set is the complement
             // of all other systems.
             let found = if wanted.set.contains(0) {
-                RangeSet::new(systems.ranges_where(|system| !is_wanted(system))).complement()
+                RangeSet::new(systems.ranges_with_value(|system| !is_wanted(system))).complement()
             } else {
-                RangeSet::new(systems.ranges_where(is_wanted))
+                RangeSet::new(systems.ranges_with_value(is_wanted))
             };
-            return Ok(addresses_in(subject, found, wanted.is_negated));
+            return Ok(address_range_expression(subject, found, wanted.is_negated));
         }
         let first = self.next;
         let wanted = self.parse_wanted_texts(subject)?;
@@ -56,22 +56,22 @@ impl FilterParser<'_> {
         let found = match kind {
             NameKind::Country => {
                 self.refuse_unknown_countries(first, &wanted)?;
-                return Ok(addresses_named(subject, &names.countries, &wanted, |code| code));
+                return Ok(named_address_expression(subject, &names.countries, &wanted, |code| code));
             }
             NameKind::AsName | NameKind::AsNumber => {
-                return Ok(addresses_named(subject, &names.systems, &wanted, |system| &system.name));
+                return Ok(named_address_expression(subject, &names.systems, &wanted, |system| &system.name));
             }
             NameKind::Prefix => {
                 self.refuse_unknown_names(first, &wanted, names.prefixes.values().iter())?;
-                return Ok(addresses_named(subject, &names.prefixes, &wanted, |name| name));
+                return Ok(named_address_expression(subject, &names.prefixes, &wanted, |name| name));
             }
             NameKind::Interface => {
                 self.refuse_unknown_names(first, &wanted, names.interfaces.values())?;
-                self.interfaces_named(subject, &wanted)
+                self.named_interface_expression(subject, &wanted)
             }
             NameKind::Service => {
                 self.refuse_unknown_names(first, &wanted, names.services.values())?;
-                self.services_named(&wanted)
+                self.named_service_expression(&wanted)
             }
         };
         Ok(if wanted.is_negated { found.to_negated() } else { found })
@@ -112,7 +112,7 @@ impl FilterParser<'_> {
     }
 
     /// Records with an interface of a wanted name.
-    fn interfaces_named(&self, subject: &FilterSubject, wanted: &WantedTexts) -> FilterExpression {
+    fn named_interface_expression(&self, subject: &FilterSubject, wanted: &WantedTexts) -> FilterExpression {
         let mut numbers: BTreeMap<Option<[u8; 16]>, Vec<ValueRange>> = BTreeMap::new();
         let mut parts = Vec::new();
         for ((exporter, number), _) in self.names.interfaces.iter().filter(|(_, name)| wanted.contains(name))
@@ -127,7 +127,7 @@ impl FilterParser<'_> {
                 let own = others.iter().filter_map(|(one, _)| *one).map(address_range).collect();
                 parts.push(FilterExpression::All(vec![
                     subject.expression_of_test(&ValueTest::Values(RangeSet::new(vec![range]))),
-                    column_in(EXPORTER_COLUMN, own).to_negated(),
+                    column_range_expression(EXPORTER_COLUMN, own).to_negated(),
                 ]));
             }
         }
@@ -141,20 +141,26 @@ impl FilterParser<'_> {
         }
         for (ranges, exporters) in alike {
             let interface = subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)));
-            parts.push(FilterExpression::All(vec![column_in(EXPORTER_COLUMN, exporters), interface]));
+            parts.push(FilterExpression::All(vec![
+                column_range_expression(EXPORTER_COLUMN, exporters),
+                interface,
+            ]));
         }
         FilterExpression::Any(parts)
     }
 
     /// Records with a port of a wanted service at either end.
-    fn services_named(&self, wanted: &WantedTexts) -> FilterExpression {
+    fn named_service_expression(&self, wanted: &WantedTexts) -> FilterExpression {
         let mut ports: BTreeMap<u8, Vec<ValueRange>> = BTreeMap::new();
         for ((protocol, port), _) in self.names.services.iter().filter(|(_, name)| wanted.contains(name)) {
             ports.entry(*protocol).or_default().push(ValueRange::from_value((*port).into()));
         }
         let parts = ports.into_iter().map(|(protocol, ranges)| {
-            let either = PORT_COLUMNS.map(|column| column_in(column, ranges.clone())).to_vec();
-            FilterExpression::All(vec![protocol_is(&[protocol.into()]), FilterExpression::Any(either)])
+            let either = PORT_COLUMNS.map(|column| column_range_expression(column, ranges.clone())).to_vec();
+            FilterExpression::All(vec![
+                protocol_expression(&[protocol.into()]),
+                FilterExpression::Any(either),
+            ])
         });
         FilterExpression::Any(parts.collect())
     }
@@ -166,21 +172,25 @@ fn address_range(address: [u8; 16]) -> ValueRange {
     ValueRange::from_value(u128::from_be_bytes(address))
 }
 
-fn column_in(column: &'static str, ranges: Vec<ValueRange>) -> FilterExpression {
+fn column_range_expression(column: &'static str, ranges: Vec<ValueRange>) -> FilterExpression {
     single_condition(ConditionOperand::Column(column), ValueTest::Values(RangeSet::new(ranges)))
 }
 
-fn addresses_named<T>(
+fn named_address_expression<T>(
     subject: &FilterSubject,
     table: &AddressTable<T>,
     wanted: &WantedTexts,
     name: impl Fn(&T) -> &str,
 ) -> FilterExpression {
-    let found = RangeSet::new(table.ranges_where(|value| wanted.contains(name(value))));
-    addresses_in(subject, found, wanted.is_negated)
+    let found = RangeSet::new(table.ranges_with_value(|value| wanted.contains(name(value))));
+    address_range_expression(subject, found, wanted.is_negated)
 }
 
-fn addresses_in(subject: &FilterSubject, addresses: RangeSet, is_negated: bool) -> FilterExpression {
+fn address_range_expression(
+    subject: &FilterSubject,
+    addresses: RangeSet,
+    is_negated: bool,
+) -> FilterExpression {
     let found = subject.expression_of_test(&ValueTest::Values(addresses));
     if is_negated { found.to_negated() } else { found }
 }

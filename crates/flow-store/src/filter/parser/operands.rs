@@ -12,10 +12,13 @@ use std::net::Ipv4Addr;
 
 impl FilterParser<'_> {
     /// Reads a value, a comparison with one, or a list.
-    pub(super) fn parse_wanted(&mut self, subject: &FilterSubject) -> Result<WantedValues, FilterError> {
+    pub(super) fn parse_wanted_values(
+        &mut self,
+        subject: &FilterSubject,
+    ) -> Result<WantedValues, FilterError> {
         if self.peek().text.eq_ignore_ascii_case("in") {
             self.next += 1;
-            return Ok(WantedValues { set: self.parse_list(subject)?, is_negated: false });
+            return Ok(WantedValues { set: self.parse_value_list(subject)?, is_negated: false });
         }
         let comparison = self.parse_comparison(subject)?;
         let value = self.parse_value(subject)?;
@@ -44,7 +47,7 @@ impl FilterParser<'_> {
         if !has_order && !matches!(token.kind, TokenKind::Equal | TokenKind::Unequal) {
             return Ok(TokenKind::Equal);
         }
-        if has_order && !subject.has_order() {
+        if has_order && !subject.has_ordered_values() {
             let what = format!("`{}` has no order; compare it with `=` or `!=`", subject.phrase);
             return Err(self.error_at_position(what, format!("possible: {}", subject.example_values())));
         }
@@ -52,7 +55,7 @@ impl FilterParser<'_> {
         Ok(token.kind)
     }
 
-    fn parse_list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
+    fn parse_value_list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
         let open = self.peek();
         // nfdump's `port in nat pblock`.
         let absent = self.peek_phrase(2).map(|words| format!("in {words}"));
@@ -133,16 +136,16 @@ impl FilterParser<'_> {
         Ok(prefix.map_or(address, |prefix| prefix.address_range()))
     }
 
-    pub(super) fn parse_flags(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
+    pub(super) fn parse_flag_test(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
         // Letters are tried first. Everything else is a number, with a comparison or without.
-        if let Some(mask) = self.flags_at(self.next) {
+        if let Some(mask) = self.tcp_flags_at(self.next) {
             self.next += 1;
             return Ok(ValueTest::AllFlags(mask));
         }
         // `flags =S`: these flags and no others.
         let comparison = self.peek().kind;
         if matches!(comparison, TokenKind::Equal | TokenKind::Unequal)
-            && let Some(mask) = self.flags_at(self.next + 1)
+            && let Some(mask) = self.tcp_flags_at(self.next + 1)
         {
             self.next += 2;
             let exactly = RangeSet::new(vec![ValueRange::from_value(mask.into())]);
@@ -152,14 +155,14 @@ impl FilterParser<'_> {
                 exactly.complement()
             }));
         }
-        let wanted = self.parse_wanted(subject)?;
+        let wanted = self.parse_wanted_values(subject)?;
         Ok(ValueTest::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
     }
 
     /// Returns the flags that the letters at a place mean.
-    fn flags_at(&self, at: usize) -> Option<u64> {
+    fn tcp_flags_at(&self, at: usize) -> Option<u64> {
         let token = self.tokens.get(at).filter(|token| token.kind == TokenKind::Word)?;
-        tcp_flags::flag_mask(token.text)
+        tcp_flags::tcp_flag_mask(token.text)
     }
 
     pub(super) fn parse_named_value(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {

@@ -39,6 +39,6 @@ fn tree_with_a_loop_is_refused() {
         bytes.extend(name.bytes());
         bytes.extend([0xa1, number]);
     }
-    let database = Database::open(&bytes).unwrap().unwrap();
+    let database = MmdbDatabase::open(&bytes).unwrap().unwrap();
     assert!(database.read_ranges().is_err_and(|fault| fault.to_string().contains("loop")));
 }

@@ -1,6 +1,6 @@
 //! Values of a database in MaxMind's format.
 
-use super::big_endian;
+use super::parse_big_endian;
 
 /// Deepest nesting of a value.
 const MAX_DEPTH: usize = 16;
@@ -67,11 +67,11 @@ impl<'a> ValueReader<'a> {
 
     /// The value at a place; `None` if it is damaged.
     pub(super) fn read_value(&mut self, at: usize) -> Option<MmdbValue<'a>> {
-        self.read_part(at, MAX_DEPTH).map(|(value, _)| value)
+        self.read_value_part(at, MAX_DEPTH).map(|(value, _)| value)
     }
 
     /// A value, and the place behind it.
-    fn read_part(&mut self, at: usize, depth: usize) -> Option<(MmdbValue<'a>, usize)> {
+    fn read_value_part(&mut self, at: usize, depth: usize) -> Option<(MmdbValue<'a>, usize)> {
         // Bounds the work, also where many pointers lead to the same values.
         self.parts_left = self.parts_left.checked_sub(1)?;
         let depth = depth.checked_sub(1)?;
@@ -81,14 +81,14 @@ impl<'a> ValueReader<'a> {
                 let (target, behind) = self.read_pointer(head.at, head.size)?;
                 // A pointer to a pointer is not allowed, so this cannot go in circles.
                 let is_pointer = self.read_head(target)?.kind == POINTER_TYPE;
-                let (value, _) = (!is_pointer).then(|| self.read_part(target, depth)).flatten()?;
+                let (value, _) = (!is_pointer).then(|| self.read_value_part(target, depth)).flatten()?;
                 Some((value, behind))
             }
             MAP_TYPE => self.read_map(&head, depth),
             ARRAY_TYPE => {
                 let mut at = head.at;
                 for _ in 0..head.size {
-                    at = self.read_part(at, depth)?.1;
+                    at = self.read_value_part(at, depth)?.1;
                 }
                 Some((MmdbValue::Other, at))
             }
@@ -107,8 +107,8 @@ impl<'a> ValueReader<'a> {
         let mut members = Vec::new();
         let mut at = head.at;
         for _ in 0..head.size {
-            let (name, behind) = self.read_part(at, depth)?;
-            let (value, behind) = self.read_part(behind, depth)?;
+            let (name, behind) = self.read_value_part(at, depth)?;
+            let (value, behind) = self.read_value_part(behind, depth)?;
             members.push((name.text()?, value));
             at = behind;
         }
@@ -152,7 +152,7 @@ impl<'a> ValueReader<'a> {
     }
 
     fn read_big_endian(&self, at: usize, bytes: usize) -> Option<usize> {
-        Some(big_endian(self.section.get(at..at.checked_add(bytes)?)?))
+        Some(parse_big_endian(self.section.get(at..at.checked_add(bytes)?)?))
     }
 }
 

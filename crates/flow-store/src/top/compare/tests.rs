@@ -69,7 +69,7 @@ fn comparison_takes_rates_of_windows_of_different_length() {
     let rates = found
         .changes
         .iter()
-        .map(|change| [0, 1].map(|side| found.rate_of(side, change.sums[side], TopOrder::Flows)));
+        .map(|change| [0, 1].map(|side| found.group_rate(side, change.sums[side], TopOrder::Flows)));
     for [before, after] in rates {
         assert!(before <= 1.0 && after <= 1.0, "{before} {after}");
     }
@@ -99,9 +99,9 @@ fn comparison_of_many_groups_is_exact_or_says_what_it_left_out() {
     let sides = [&side(&files, 0, 1000), &side(&files, 1000, 2000)];
     let mut asked = question("src-port", TopOrder::Packets);
     asked.most = 5;
-    let exact = compare_within(sides, &asked, 5000, 100_000).unwrap();
+    let exact = compare_groups_within_bound(sides, &asked, 5000, 100_000).unwrap();
     assert_eq!((exact.uncompared_rate, exact.has_other_groups), (None, false));
-    let narrow = compare_within(sides, &asked, 40, 150).unwrap();
+    let narrow = compare_groups_within_bound(sides, &asked, 40, 150).unwrap();
     for change in &narrow.changes {
         let [GroupValue::Number(port)] = change.values[..] else { panic!() };
         // Port 443 also has the answers.
@@ -113,6 +113,6 @@ fn comparison_of_many_groups_is_exact_or_says_what_it_left_out() {
     assert!(narrow.uncompared_rate.is_some() && narrow.has_other_groups);
     assert_eq!(narrow.changes[0], exact.changes[0]);
     asked.most = 1;
-    let largest = compare_within(sides, &asked, 40, 150).unwrap();
+    let largest = compare_groups_within_bound(sides, &asked, 40, 150).unwrap();
     assert_eq!((largest.uncompared_rate, &largest.changes[..]), (None, &exact.changes[..1]));
 }

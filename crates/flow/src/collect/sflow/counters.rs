@@ -47,7 +47,7 @@ impl InterfaceCounters {
     }
 
     /// `None` if it is cut off.
-    fn read_part(part: &[u8], at_ns: u64) -> Option<Self> {
+    fn read_counter_part(part: &[u8], at_ns: u64) -> Option<Self> {
         let mut reader = ByteReader::new(part);
         let index = reader.read_u32()?;
         let _kind = reader.read_u32()?;
@@ -95,7 +95,7 @@ fn read_packets(reader: &mut ByteReader<'_>) -> Option<u64> {
 
 /// Outcome of a counter sample.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NotedCounters {
+pub(super) struct CounterSampleOutcome {
     /// It had counters of an interface.
     pub(super) is_known: bool,
     pub(super) has_no_room: bool,
@@ -118,23 +118,27 @@ impl InterfaceTable {
     }
 
     /// Reads the parts of a counter sample; `None` if one is cut off.
-    pub(super) fn read_sample(&mut self, reader: &mut ByteReader<'_>, at_ns: u64) -> Option<NotedCounters> {
-        let mut noted = NotedCounters::default();
+    pub(super) fn read_sample(
+        &mut self,
+        reader: &mut ByteReader<'_>,
+        at_ns: u64,
+    ) -> Option<CounterSampleOutcome> {
+        let mut noted = CounterSampleOutcome::default();
         for _ in 0..reader.read_u32()? {
             let kind = reader.read_u32()?;
             let length = usize::try_from(reader.read_u32()?).ok()?;
             let part = reader.read_bytes(length)?;
             if kind == GENERIC_COUNTERS_FORMAT {
-                let counters = InterfaceCounters::read_part(part, at_ns)?;
+                let counters = InterfaceCounters::read_counter_part(part, at_ns)?;
                 noted.is_known = true;
-                noted.has_no_room |= !self.keep_counters(counters);
+                noted.has_no_room |= !self.store_counters(counters);
             }
         }
         Some(noted)
     }
 
     /// Keeps the counters, and returns whether there was room.
-    fn keep_counters(&mut self, counters: InterfaceCounters) -> bool {
+    fn store_counters(&mut self, counters: InterfaceCounters) -> bool {
         let has_room = self.0.len() < MAX_INTERFACES_PER_AGENT || self.0.contains_key(&counters.index);
         if has_room {
             self.0.insert(counters.index, counters);

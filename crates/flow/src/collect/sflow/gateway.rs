@@ -1,7 +1,7 @@
 //! Route of a sampled packet, as its agent knows it from BGP.
 
 use super::super::reader::ByteReader;
-use super::{known_address, read_address};
+use super::{address_or_zero, read_address};
 use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::foreign::ForeignFields;
@@ -18,7 +18,7 @@ const SET: u32 = 1;
 /// Reads the part. `None` if it is truncated; the values read until then stay.
 pub(super) fn read_gateway(part: &[u8], routes: &mut ForeignFields) -> Option<()> {
     let mut reader = ByteReader::new(part);
-    routes.bgp_next_hop = known_address(read_address(&mut reader)?);
+    routes.bgp_next_hop = address_or_zero(read_address(&mut reader)?);
     let own_system = reader.read_u32()?;
     let source = reader.read_u32()?;
     let source_peer = reader.read_u32()?;

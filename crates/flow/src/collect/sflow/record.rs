@@ -4,7 +4,7 @@ use super::super::draft::MessageTime;
 use super::super::reader::{ByteReader, low_u8, low_u16};
 use super::gateway::read_gateway;
 use super::sample::{FlowSampleHead, SampleOutput};
-use super::{known_address, read_address};
+use super::{address_or_zero, read_address};
 use crate::canonical::is_icmp;
 use crate::foreign::ForeignFields;
 use crate::key::FlowKey;
@@ -66,7 +66,7 @@ pub(super) fn read_record(
     let mut parts = SampleParts::default();
     let mut is_whole = true;
     for _ in 0..head.parts {
-        if parts.read_part(reader).is_none() {
+        if parts.read_sample_part(reader).is_none() {
             is_whole = false;
             break;
         }
@@ -76,7 +76,7 @@ pub(super) fn read_record(
 
 impl SampleParts {
     /// `None` if the part is cut off.
-    fn read_part(&mut self, reader: &mut ByteReader<'_>) -> Option<()> {
+    fn read_sample_part(&mut self, reader: &mut ByteReader<'_>) -> Option<()> {
         // A kind has the enterprise in its upper 20 bits; 0 means sFlow itself.
         let kind = reader.read_u32()?;
         let length = usize::try_from(reader.read_u32()?).ok()?;
@@ -86,8 +86,8 @@ impl SampleParts {
         match kind {
             part::RAW_HEADER => self.read_raw_header(&mut part)?,
             part::ETHERNET => self.ethernet = Some(read_ethernet(&mut part)?),
-            part::IPV4 => self.stated = Some(read_stated(&mut part, 4)?),
-            part::IPV6 => self.stated = Some(read_stated(&mut part, 16)?),
+            part::IPV4 => self.stated = Some(read_stated_packet(&mut part, 4)?),
+            part::IPV6 => self.stated = Some(read_stated_packet(&mut part, 16)?),
             part::EXTENDED_SWITCH => {
                 self.source_vlan = read_vlan(&mut part)?;
                 // The priority is that of 802.1p, for which records have no column.
@@ -95,13 +95,13 @@ impl SampleParts {
                 self.routes.post_vlan = read_vlan(&mut part)?;
             }
             part::EXTENDED_ROUTER => {
-                self.routes.next_hop = known_address(read_address(&mut part)?);
+                self.routes.next_hop = address_or_zero(read_address(&mut part)?);
                 self.prefixes = Some([part.read_u32()?, part.read_u32()?]);
             }
             part::EXTENDED_GATEWAY => read_gateway(content, &mut self.routes)?,
             part::EXTENDED_NAT => {
-                self.routes.nat_source = known_address(read_address(&mut part)?);
-                self.routes.nat_destination = known_address(read_address(&mut part)?);
+                self.routes.nat_source = address_or_zero(read_address(&mut part)?);
+                self.routes.nat_destination = address_or_zero(read_address(&mut part)?);
             }
             part::NAT_PORT => {
                 self.routes.nat_source_port = low_u16(part.read_u32()?.into());
@@ -230,7 +230,7 @@ fn read_ethernet(part: &mut ByteReader<'_>) -> Option<[[u8; 6]; 2]> {
 }
 
 /// The fields of an IP packet, with addresses of that many bytes.
-fn read_stated(part: &mut ByteReader<'_>, address_bytes: usize) -> Option<PacketInfo> {
+fn read_stated_packet(part: &mut ByteReader<'_>, address_bytes: usize) -> Option<PacketInfo> {
     let bytes = part.read_u32()?;
     let protocol = low_u8(part.read_u32()?.into());
     let source = read_plain_address(part, address_bytes)?;

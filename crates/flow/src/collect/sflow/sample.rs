@@ -87,9 +87,9 @@ pub(super) fn read_flow_head(reader: &mut ByteReader<'_>, is_expanded: bool) -> 
         source,
         rate,
         drops,
-        input: if input_kind == 0 { known_interface(input) } else { 0 },
+        input: if input_kind == 0 { interface_or_zero(input) } else { 0 },
         output: match output_kind {
-            0 => SampleOutput::Interface(known_interface(output)),
+            0 => SampleOutput::Interface(interface_or_zero(output)),
             1 => SampleOutput::Discarded(output),
             _ => SampleOutput::Several,
         },
@@ -103,7 +103,7 @@ fn read_interface(reader: &mut ByteReader<'_>, is_expanded: bool) -> Option<(u32
     Some(if is_expanded { (word, reader.read_u32()?) } else { (word >> 30, word & INTERNAL_INTERFACE) })
 }
 
-const fn known_interface(number: u32) -> u32 {
+const fn interface_or_zero(number: u32) -> u32 {
     // In the expanded form the number has all bits set.
     if number == INTERNAL_INTERFACE || number == u32::MAX { 0 } else { number }
 }

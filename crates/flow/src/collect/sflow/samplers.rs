@@ -2,7 +2,7 @@
 //!
 //! Invariant: the number of samplers that are remembered is bounded.
 
-use super::super::memory::map_bytes;
+use super::super::memory::map_memory_bytes;
 use super::sample::{FlowSampleHead, SampleSource};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct SamplerTable {
 
 impl SamplerTable {
     pub(super) fn memory_bytes(&self) -> usize {
-        map_bytes::<SampleSource, SamplerNumbers>(self.known.len())
+        map_memory_bytes::<SampleSource, SamplerNumbers>(self.known.len())
     }
 
     /// Samples that are missing by their numbers.
@@ -36,7 +36,7 @@ impl SamplerTable {
     }
 
     /// Takes the numbers of a sample, and returns by how much the drops have grown.
-    pub(super) fn note_sample(&mut self, head: &FlowSampleHead) -> u64 {
+    pub(super) fn record_sample_numbers(&mut self, head: &FlowSampleHead) -> u64 {
         let next = head.number.wrapping_add(1);
         let Some(numbers) = self.known.get_mut(&head.source) else {
             // Without room, the sampler is not followed; the datagrams are numbered as well.
@@ -62,7 +62,7 @@ impl SamplerTable {
     }
 
     /// Forgets all samplers; their losses stay counted.
-    pub(super) fn give_up_all(&mut self) -> bool {
+    pub(super) fn forget_all_samplers(&mut self) -> bool {
         let has_any = !self.known.is_empty();
         self.known.clear();
         has_any

@@ -365,7 +365,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
     }
     assert_eq!(LinkKind::from_number(195), None);
     assert_eq!(
-        (name_of_unread(195), name_of_unread(9999)),
+        (unread_header_name(195), unread_header_name(9999)),
         ("195 (IEEE 802.15.4)".to_owned(), "9999".to_owned())
     );
     // Frames that are encrypted, aggregated, empty or no data count as not IP.

@@ -9,7 +9,7 @@ pub(super) const MAX_KEPT_LANDMARKS: usize = history::MAX_RECORD_LANDMARKS - 1;
 
 /// A landmark, before the totals behind it are known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SeenLandmark {
+pub(super) struct ObservedLandmark {
     pub(super) content: u32,
     /// [`FIRST`] and the microseconds of [`Landmark::alone_us`], to half an hour.
     alone_us: u32,
@@ -33,7 +33,7 @@ const MAX_RECENT_PACKETS: usize = 4;
 
 /// One direction; the fields that each packet needs come first.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SeenDirection {
+pub(super) struct ObservedDirection {
     /// The end of the part for which the latest landmark is chosen.
     pub(super) until_ns: u64,
     /// Content of the last packets, the latest first.
@@ -43,17 +43,17 @@ pub(super) struct SeenDirection {
     /// True if packets shortly after each other carried the same content.
     has_alike: bool,
     /// Landmarks, the latest first.
-    pub(super) landmarks: [SeenLandmark; MAX_KEPT_LANDMARKS],
+    pub(super) landmarks: [ObservedLandmark; MAX_KEPT_LANDMARKS],
     /// Totals reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
     pub(super) reported: CountTotals,
 }
 
-impl SeenDirection {
+impl ObservedDirection {
     /// Returns whether the content number of a packet is smaller than that of the current landmark, so that meters which see the same
     /// packets choose the same one. The first packet after a silence is never replaced.
     pub(super) const fn is_smaller(&self, packet: &PacketInfo) -> bool {
         let latest = &self.landmarks[0];
-        packet.content < latest.content && !latest.is_first()
+        packet.content < latest.content && !latest.is_first_packet()
     }
 
     /// Takes a packet that is no landmark but may carry the same content as one. Among packets that are alike, a much longer
@@ -66,7 +66,7 @@ impl SeenDirection {
         if pause_us >= least_us && self.recent.contains(&packet.content) {
             let seen = self.reported.plus(part());
             let Self { landmarks: [latest, ..], .. } = self;
-            *latest = SeenLandmark {
+            *latest = ObservedLandmark {
                 content: packet.content,
                 alone_us: pause_us | FIRST,
                 at_ns: packet.at_ns,
@@ -74,12 +74,12 @@ impl SeenDirection {
             };
             return;
         }
-        let alike = self.landmarks_like(packet).filter(|landmark| !landmark.is_first());
+        let alike = self.landmarks_like(packet).filter(|landmark| !landmark.is_first_packet());
         alike.for_each(|landmark| landmark.extend_if_near(packet.at_ns));
     }
 
     /// The landmarks with the content of this packet.
-    fn landmarks_like(&mut self, packet: &PacketInfo) -> impl Iterator<Item = &mut SeenLandmark> {
+    fn landmarks_like(&mut self, packet: &PacketInfo) -> impl Iterator<Item = &mut ObservedLandmark> {
         let content = packet.content;
         self.landmarks.iter_mut().filter(move |landmark| landmark.at_ns > 0 && landmark.content == content)
     }
@@ -89,17 +89,17 @@ impl SeenDirection {
         packet: &PacketInfo,
         seen: CountTotals,
         is_first: bool,
-    ) -> SeenLandmark {
+    ) -> ObservedLandmark {
         self.has_alike |= self.recent.contains(&packet.content);
         let first = if is_first { FIRST } else { 0 };
         let mut landmark =
-            SeenLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
+            ObservedLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
         // The silence before a packet distinguishes it from packets without one.
         for other in self.landmarks_like(packet) {
-            if is_first || !other.is_first() {
+            if is_first || !other.is_first_packet() {
                 other.extend_if_near(packet.at_ns);
             }
-            if other.is_first() || !is_first {
+            if other.is_first_packet() || !is_first {
                 landmark.extend_if_near(other.at_ns);
             }
         }
@@ -124,11 +124,11 @@ impl SeenDirection {
 
     /// Returns the history of the direction. `since_ns`: earlier packets are unknown.
     pub(super) fn to_history(self, since_ns: u64) -> DirectionHistory {
-        let tell = |seen: SeenLandmark| match seen.at_ns {
+        let tell = |seen: ObservedLandmark| match seen.at_ns {
             0 => Landmark::default(),
             at_ns => Landmark {
                 content: seen.content,
-                kind: if seen.is_first() { LandmarkKind::First } else { LandmarkKind::Smallest },
+                kind: if seen.is_first_packet() { LandmarkKind::First } else { LandmarkKind::Smallest },
                 at_ns,
                 alone_us: seen.alone_us & !FIRST,
                 since: self.reported.less(seen.seen),
@@ -137,7 +137,7 @@ impl SeenDirection {
         let mut landmarks = [Landmark::default(); history::MAX_RECORD_LANDMARKS];
         // The first place is for the packet before a silence, see `DirectionHistory::add_last`.
         for (to, mut seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
-            if since_ns > 0 && !seen.is_first() {
+            if since_ns > 0 && !seen.is_first_packet() {
                 // A packet from before `since_ns`, which the meter has not seen, may carry the same content.
                 if self.has_alike {
                     seen.extend_if_near(since_ns);
@@ -152,8 +152,8 @@ impl SeenDirection {
     }
 }
 
-impl SeenLandmark {
-    pub(super) const fn is_first(&self) -> bool {
+impl ObservedLandmark {
+    pub(super) const fn is_first_packet(&self) -> bool {
         self.alone_us & FIRST != 0
     }
 

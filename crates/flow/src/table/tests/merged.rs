@@ -27,7 +27,7 @@ fn merged_packets_count_fully_beyond_narrow_counters() {
 
 #[test]
 fn untracked_merged_packets_count_each_segment() {
-    let options = TableOptions { capacity: 1, when_full: WhenFull::Refuse, ..small() };
+    let options = TableOptions { capacity: 1, when_full: FullTableReaction::Refuse, ..small() };
     let mut table = FlowTable::<()>::new(&options);
     metered(&mut table, &[packet(3, 4, 0), merged(1, 7)]);
     assert_eq!((table.counts().metered, table.counts().untracked), (1, 7));

@@ -271,7 +271,7 @@ proptest! {
         capacity in 1..40_u32,
         refuse in any::<bool>(),
     ) {
-        let when_full = if refuse { WhenFull::Refuse } else { WhenFull::Evict };
+        let when_full = if refuse { FullTableReaction::Refuse } else { FullTableReaction::Evict };
         let mut table = FlowTable::<()>::new(&TableOptions { when_full, ..options(capacity, true) });
         let mut records: Vec<FlowRecord> = Vec::new();
         let mut given = Vec::new();

@@ -46,7 +46,7 @@ fn flow_is_strange_until_two_whole_parts() {
     let strange: Vec<usize> = (0..30)
         .map(|second| {
             if second == 15 {
-                table.mark_loss();
+                table.mark_packet_loss();
             }
             metered(&mut table, &flow(10 * second, 10 * second + 10));
             table.strange_flows()
@@ -64,7 +64,7 @@ fn flow_is_strange_until_two_whole_parts() {
 fn record_after_loss_omits_earlier_history() {
     let mut table = of_group(1);
     let mut records = metered(&mut table, &flow(0, 50));
-    table.mark_loss();
+    table.mark_packet_loss();
     records.extend(metered(&mut table, &flow(53, 60)));
     table.finish_flows(&mut records);
     let [.., before, after] = &directions(&records)[..] else { panic!("{records:?}") };

@@ -49,12 +49,12 @@ pub(super) struct LaneExit {
     mtu: LastKnownMtu,
     /// Frames that were dropped because the interface was down or gone.
     down: u64,
-    departures: Option<DepartureLog>,
+    departures: Option<TapDepartureLog>,
 }
 
 /// Due times of the frames in the ring, and the lateness of earlier frames.
 #[derive(Debug)]
-struct DepartureLog {
+struct TapDepartureLog {
     /// Due times of frames that the kernel has not taken yet, in order.
     due_ns: VecDeque<u64>,
     lateness: DepartureLateness,
@@ -72,7 +72,7 @@ impl LaneExit {
     pub(super) fn log_departures(&mut self) {
         // The vector has space for all slots, so that nothing is allocated while frames pass.
         let due_ns = VecDeque::with_capacity(self.ring.capacity());
-        self.departures = Some(DepartureLog { due_ns, lateness: DepartureLateness::default() });
+        self.departures = Some(TapDepartureLog { due_ns, lateness: DepartureLateness::default() });
     }
 
     /// Returns the lateness of all frames that have departed so far.
@@ -83,7 +83,7 @@ impl LaneExit {
     /// Records the frames that the kernel has taken since the last call. Called after the call that sent them: the time that
     /// a frame waited in there, or for a processor, is lateness, too.
     fn record_departures(&mut self) {
-        let Some(DepartureLog { due_ns, lateness }) = &mut self.departures else { return };
+        let Some(TapDepartureLog { due_ns, lateness }) = &mut self.departures else { return };
         let departed = due_ns.len().saturating_sub(self.ring.untaken_frames());
         if departed == 0 {
             return;

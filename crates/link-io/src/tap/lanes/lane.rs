@@ -1,6 +1,6 @@
 //! One direction: its receive ring, its exit and its mirrors.
 
-use super::super::copies::CopyShape;
+use super::super::copies::MirrorCopyProperties;
 use super::exit::{LaneExit, RingRefusal};
 use super::tally::{LaneTally, PublishedTally};
 use crate::Error;
@@ -29,11 +29,11 @@ const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Interval for comparing the clocks.
 const CLOCK_COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
 
-pub(super) struct TapLane {
+pub(super) struct TapForwardingLane {
     pub(super) direction: u8,
     pub(super) rx: RxRing,
     pub(super) out: LaneExit,
-    pub(super) mirrors: Vec<(LaneExit, CopyShape)>,
+    pub(super) mirrors: Vec<(LaneExit, MirrorCopyProperties)>,
     pub(super) filter: Option<FilterProgram>,
     /// Stations that receive copies.
     pub(super) stations: Vec<Mac>,
@@ -45,7 +45,7 @@ pub(super) struct TapLane {
     pub(super) completed: Vec<u8>,
 }
 
-impl TapLane {
+impl TapForwardingLane {
     /// Forwards until the stop, and then the frames that have arrived by then.
     pub(super) fn run_lane(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // An error is ignored: frames with a delay then leave some 50 us later.
@@ -118,7 +118,7 @@ impl TapLane {
             // Otherwise a frame that must be overtaken by later frames could be released too early, only
             // because this thread had no processor.
             let now_ns = if taken == MAX_FRAMES_PER_BATCH { latest_ns } else { clock::monotonic_ns() };
-            treatment.release_due(now_ns, &mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
+            treatment.release_due_frames(now_ns, &mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
         }
         self.out.kick_ring();
@@ -158,7 +158,7 @@ impl TapLane {
     }
 
     fn wait_for_frames(&mut self, now_ns: u64) -> Result<(), Error> {
-        let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due());
+        let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due_time());
         let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
         // Waking up takes tens of microseconds, which would add to every delay that an impairment ordered.
         if until_due_ns <= WAKE_UP_LEAD_NS {
@@ -171,7 +171,7 @@ impl TapLane {
     fn finish_lane(mut self) -> Result<(), Error> {
         let Self { out, tally, treatment, .. } = &mut self;
         if let Some(treatment) = treatment {
-            treatment.release_all(&mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
+            treatment.release_all_frames(&mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
         }
         self.out.drain_ring();
@@ -247,7 +247,7 @@ fn should_copy(
 fn copy_to_mirrors(
     frame: &RawFrame<'_>,
     trailer_of: Option<u8>,
-    mirrors: &mut [(LaneExit, CopyShape)],
+    mirrors: &mut [(LaneExit, MirrorCopyProperties)],
     tally: &mut LaneTally,
 ) {
     let trailer = trailer_of.map(|direction| TapTrailer {
@@ -260,7 +260,7 @@ fn copy_to_mirrors(
     for ((exit, shape), copies) in mirrors.iter_mut().zip(&mut tally.copies) {
         let mut bytes = 0;
         let put = exit.write_frame_copy(&mut |slot| {
-            bytes = shape.write_copy(frame.bytes, trailer, slot)?;
+            bytes = shape.write_mirror_copy(frame.bytes, trailer, slot)?;
             Some(bytes)
         });
         match put {

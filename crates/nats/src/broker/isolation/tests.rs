@@ -29,7 +29,7 @@ fn setup_in(place: &TempDir, port: u16) -> BrokerSetup {
 
 /// A shell in the place of the server, or `None` where it gets no user of its own.
 fn shell_as_server(place: &TempDir) -> Option<ServerIsolation> {
-    let program = HeldProgram::open("/bin/sh".into()).expect("there is a shell");
+    let program = ServerProgram::open("/bin/sh".into()).expect("there is a shell");
     let setup = setup_in(place, 4222);
     let taken = OwnUser::take(&setup, &program);
     let own = taken.inspect_err(|reason| println!("skipped: no user for the server: {reason}")).ok()?;
@@ -42,7 +42,7 @@ fn run(isolation: &ServerIsolation, script: &str) -> String {
     let output = isolation.run_as_server(|| {
         let mut command = isolation.server_command();
         command.arg("-c").arg(script).stdin(Stdio::null());
-        command.output().map_err(world_error("it starts"))
+        command.output().map_err(server_io_error("it starts"))
     });
     String::from_utf8_lossy(&output.expect("it ends").stdout).trim().to_owned()
 }
@@ -75,12 +75,12 @@ fn servers_files_are_written_as_its_user() {
     assert_eq!(run(&isolation, &format!("ln -s {} planted && echo done", key.display())), "done");
     let planted = isolation.directory().join("planted");
     let write =
-        || private_files::write_file(&planted, "x").map_err(world_error(planted.display().to_string()));
+        || private_files::write_file(&planted, "x").map_err(server_io_error(planted.display().to_string()));
     let refused = isolation.run_as_server(write).expect_err("the key is root's").to_string();
     assert!(refused.starts_with(&format!("{}/broker/planted: ", place.path().display())), "{refused}");
     assert_eq!(fs::read_to_string(&key).expect("root reads it"), "authority/operator.key");
     let file = isolation.directory().join("accounts.jwt");
-    let write = || private_files::replace_file(&file, "x").map_err(world_error("a file"));
+    let write = || private_files::replace_file(&file, "x").map_err(server_io_error("a file"));
     isolation.run_as_server(write).expect("it is the user's directory");
     let facts = fs::metadata(place.path().join("broker/accounts.jwt")).expect("it is there");
     assert_eq!((facts.uid(), facts.gid(), facts.mode() & 0o7777), (user.uid, user.gid, 0o600));
@@ -109,7 +109,7 @@ fn reasons_against_another_user_are_given() {
     fs::copy("/bin/sh", &program).expect("there is a shell");
     let take = |port: u16, mode: u32| {
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).expect("it is ours");
-        let held = HeldProgram::open(program.clone()).expect("it is there");
+        let held = ServerProgram::open(program.clone()).expect("it is there");
         OwnUser::take(&setup_in(&place, port), &held).map(|_| ())
     };
     assert_eq!(take(4222, 0o755), Ok(()));
@@ -117,7 +117,7 @@ fn reasons_against_another_user_are_given() {
     assert!(take(1, 0o755).is_err_and(|reason| reason.contains("listen at port 1")));
     let linked = place.path().join("linked");
     std::os::unix::fs::symlink(place.path().join("broker"), &linked).expect("a link");
-    let held = HeldProgram::open("/bin/sh".into()).expect("there is a shell");
+    let held = ServerProgram::open("/bin/sh".into()).expect("there is a shell");
     let through_link = BrokerSetup { directory: linked, ..setup_in(&place, 4222) };
     assert!(OwnUser::take(&through_link, &held).is_err(), "a link may lead anywhere");
 }

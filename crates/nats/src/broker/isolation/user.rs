@@ -1,6 +1,6 @@
 //! Chooses the user of a server that root starts, and takes the directory back from that user if this process cannot become it.
 
-use super::super::{Error, world_error};
+use super::super::{Error, server_io_error};
 use packetrig_sys::held_directory::HeldDirectory;
 use packetrig_sys::sandbox::{self, ProcessCapabilities, ProcessUser, UserError};
 use sha2::{Digest as _, Sha256};
@@ -26,7 +26,7 @@ const NEEDED_CAPABILITIES: ProcessCapabilities =
     ProcessCapabilities::SWITCH_USER.union_with(ProcessCapabilities::GIVE_FILES);
 
 /// Checks that this process can give the server its own user. An error is the reason why not.
-pub(super) fn check_rights(port: u16) -> Result<(), String> {
+pub(super) fn check_user_rights(port: u16) -> Result<(), String> {
     if !sandbox::is_root() {
         return Err("only root can change users".to_owned());
     }
@@ -83,13 +83,13 @@ fn unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
 /// user, the owner of the parent directory gets the directory back.
 pub(super) fn reclaim_directory(directory: &Path) -> Result<HeldDirectory, Error> {
     let shown = directory.display().to_string();
-    let owner = fs::metadata(directory).map_err(world_error(&shown))?.uid();
+    let owner = fs::metadata(directory).map_err(server_io_error(&shown))?.uid();
     let held = HeldDirectory::open(directory).map_err(|error| Error::NotReady(error.to_string()))?;
     if !is_server_user(owner) {
         return Ok(held);
     }
     let above = directory.canonicalize().and_then(|path| fs::metadata(path.parent().unwrap_or(&path)));
-    let above = above.map_err(world_error(&shown))?;
+    let above = above.map_err(server_io_error(&shown))?;
     let user = ProcessUser { uid: above.uid(), gid: above.gid(), name: above.uid().to_string() };
     match held.change_owner_to(&user) {
         Ok(()) => Ok(held),

@@ -94,7 +94,7 @@ fn page_of(probes: &ProbesReport) -> String {
 
 fn section_of(probes: &ProbesReport) -> String {
     let mut page = Markup::new();
-    write_probes(&mut page, probes);
+    write_probes_section(&mut page, probes);
     page.into_string()
 }
 

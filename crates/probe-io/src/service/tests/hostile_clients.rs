@@ -88,7 +88,7 @@ fn unknown_user_is_refused_by_service() {
     let path = directory.0.join("socket");
     let listener = SeqpacketListener::listen_at(&path, SocketAccess::AllUsers).unwrap();
     let client = std::thread::spawn(move || ReleaseClient::connect(&path, "stranger", 0));
-    let stream = listener.accept_within(10_000_000_000).unwrap().unwrap();
+    let stream = listener.accept_connection_within(10_000_000_000).unwrap().unwrap();
     let refused = RefusedConnection::new(stream, ProtocolErrorCode::NotAllowed, "user 7 may not".to_owned());
     while refused.is_open() {
         std::thread::sleep(Duration::from_millis(1));

@@ -59,7 +59,7 @@ impl OneprobeMachine {
     }
 
     /// Makes the server fill its send queue: sends whole requests, with a window for two answers.
-    pub(super) fn fill_queue(
+    pub(super) fn fill_server_queue(
         &mut self,
         now: u64,
         since: u64,

@@ -6,7 +6,8 @@
 use super::super::OutgoingSegment;
 use super::{AmbiguityReason, ProbeVerdict};
 use super::{
-    MIN_RETRANSMISSION_DELAY_NS, OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe, is_after,
+    MIN_RETRANSMISSION_DELAY_NS, OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe,
+    is_sequence_after,
 };
 use crate::frame::flags;
 
@@ -44,8 +45,8 @@ impl OneprobeMachine {
         }
         let connection = &mut self.connection;
         // Valid numbers reach from our first one to the end of the pair in flight, which `next` does not include yet.
-        let is_ours = !is_after(connection.first, segment.acknowledgement)
-            && !is_after(
+        let is_ours = !is_sequence_after(connection.first, segment.acknowledgement)
+            && !is_sequence_after(
                 segment.acknowledgement,
                 connection.next.wrapping_add(u32::from(self.options.payload) * 2),
             );
@@ -53,7 +54,7 @@ impl OneprobeMachine {
             return;
         }
         // An old segment that comes late must not undo the acknowledgement or the window.
-        if !is_after(connection.acknowledged, segment.acknowledgement) {
+        if !is_sequence_after(connection.acknowledged, segment.acknowledgement) {
             connection.acknowledged = segment.acknowledgement;
             connection.peer_window = segment.window;
         }
@@ -61,7 +62,7 @@ impl OneprobeMachine {
             OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished => {}
             _ if segment.has_flag(flags::RST) => self.on_connection_end(at),
             OneprobeState::FillingQueue { since, asked_at, .. } => {
-                self.take_data(segment, at);
+                self.acknowledge_data(segment, at);
                 if self.connection.has_data
                     && !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished)
                 {
@@ -73,7 +74,7 @@ impl OneprobeMachine {
             OneprobeState::Synchronizing { asked_at, .. } => {
                 self.on_synchronizing_segment(segment, at, asked_at);
             }
-            OneprobeState::Ready => self.take_data(segment, at),
+            OneprobeState::Ready => self.acknowledge_data(segment, at),
             OneprobeState::ProbeInFlight(probe) => self.on_probe_answer(probe, segment, at, None),
             OneprobeState::AskingForState { probe, asked_at, .. } => {
                 self.on_probe_answer(probe, segment, at, Some(asked_at));
@@ -120,7 +121,7 @@ impl OneprobeMachine {
                 // The answers that came before the end may decide already.
                 let verdict = probe
                     .evidence
-                    .verdict_at_once()
+                    .verdict_by_answers()
                     .unwrap_or(ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
                 self.record_verdict(&probe, verdict);
             }
@@ -130,7 +131,7 @@ impl OneprobeMachine {
     }
 
     /// Takes and acknowledges data outside of probes.
-    fn take_data(&mut self, segment: &IncomingSegment, at: u64) {
+    fn acknowledge_data(&mut self, segment: &IncomingSegment, at: u64) {
         let is_next = segment.sequence == self.connection.expected;
         if segment.has_flag(flags::FIN) {
             return self.on_connection_end(at);
@@ -161,12 +162,12 @@ impl OneprobeMachine {
     /// Returns whether a segment can be the server's answer to a question of that time.
     fn is_state_answer(&self, segment: &IncomingSegment, at: u64, asked_at: u64) -> bool {
         // An acknowledgement with an older number was sent before the question.
-        segment.length == 0 && at > asked_at && !is_after(self.connection.expected, segment.sequence)
+        segment.length == 0 && at > asked_at && !is_sequence_after(self.connection.expected, segment.sequence)
     }
 
     fn on_synchronizing_segment(&mut self, segment: &IncomingSegment, at: u64, asked_at: u64) {
         if segment.length > 0 || segment.has_flag(flags::FIN) {
-            self.take_data(segment, at);
+            self.acknowledge_data(segment, at);
         } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected
         {
             // The next segment begins at the sequence number that the server expects, so lost requests leave no gap.
@@ -196,7 +197,7 @@ impl OneprobeMachine {
             probe.evidence.add_bare_segment(segment.acknowledgement);
         }
         let word = asked_at.is_some_and(|asked_at| self.is_state_answer(segment, at, asked_at));
-        let verdict = probe.evidence.verdict_at_once().or_else(|| {
+        let verdict = probe.evidence.verdict_by_answers().or_else(|| {
             word.then(|| probe.evidence.verdict_with_state(segment.acknowledgement, segment.sequence))
         });
         match (verdict, &mut self.state) {

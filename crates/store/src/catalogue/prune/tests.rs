@@ -51,7 +51,7 @@ fn the_newest_of_each_name_and_kind_stay() {
     assert_eq!(catalogue.prune_results(&keep(1)).unwrap(), planned);
     assert!(!place.path().join("runs/a1").exists() && place.path().join("runs/a3").exists());
     let left: Vec<_> =
-        catalogue.list_all_stored().unwrap().iter().map(|stored| stored.id().to_owned()).collect();
+        catalogue.list_all_stored_results().unwrap().iter().map(|stored| stored.id().to_owned()).collect();
     assert_eq!(left, ["m1", "a3", "b1"]);
     assert_eq!(catalogue.kept_runs().unwrap(), []);
 }
@@ -106,7 +106,10 @@ fn interrupted_prune_is_finished_by_the_next() {
     // The process died here. Nothing is listed, and the files are still there.
     drop(catalogue);
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
-    assert_eq!((catalogue.list_all_stored().unwrap(), catalogue.kept_runs().unwrap()), (vec![], vec![]));
+    assert_eq!(
+        (catalogue.list_all_stored_results().unwrap(), catalogue.kept_runs().unwrap()),
+        (vec![], vec![])
+    );
     assert!(matches!(catalogue.load_report("a"), Err(Error::Unknown(_))));
     assert!(place.path().join("runs/a/report.json").exists());
     assert_eq!(catalogue.plan_prune(&keep(9)).unwrap().finished, 2);
@@ -165,9 +168,9 @@ fn an_id_finds_a_run_or_a_method() {
     let (_place, catalogue) = store();
     record(&catalogue, "x-run", "n", 1);
     method(&catalogue, "x-method", "n", 2, MethodState::Complete);
-    assert_eq!(catalogue.find_stored("x-r").unwrap().kind(), "run");
-    let found = catalogue.find_stored("x-m").unwrap();
+    assert_eq!(catalogue.find_stored_result("x-r").unwrap().kind(), "run");
+    let found = catalogue.find_stored_result("x-m").unwrap();
     assert_eq!((found.kind(), found.name(), found.verdict()), ("bisect", "n", "PASS"));
-    assert!(matches!(catalogue.find_stored("x"), Err(Error::Ambiguous { count: 2, .. })));
-    assert_eq!(catalogue.newest_stored().unwrap().unwrap().id(), "x-method");
+    assert!(matches!(catalogue.find_stored_result("x"), Err(Error::Ambiguous { count: 2, .. })));
+    assert_eq!(catalogue.newest_stored_result().unwrap().unwrap().id(), "x-method");
 }

@@ -125,7 +125,7 @@ impl RxBlocks {
 
     pub(super) fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
         let mut given = 0;
-        while given < most && self.take_block() {
+        while given < most && self.acquire_next_block() {
             while given < most && self.remaining > 0 {
                 if let Some(frame) = self.next_frame() {
                     sink(frame);
@@ -141,7 +141,7 @@ impl RxBlocks {
     }
 
     /// Takes the next block if it has been handed over.
-    fn take_block(&mut self) -> bool {
+    fn acquire_next_block(&mut self) -> bool {
         if self.held {
             return true;
         }

@@ -234,10 +234,10 @@ fn frames_in_unfinished_block_are_arrived_but_unread() {
     if !crate::caps::ThreadRights::current().has_capability("CAP_NET_RAW") {
         return println!("skipped: no right to open rings");
     }
-    let netns = NetNs::create_unnamed().unwrap();
+    let netns = NetNs::create_unnamed_namespace().unwrap();
     let mut links = NamespaceLinks::open_in(&netns).unwrap();
-    let index = links.by_name("lo").unwrap().index;
-    links.set_up(index, true).unwrap();
+    let index = links.find_link_by_name("lo").unwrap().index;
+    links.switch_interface(index, true).unwrap();
     let options = RxOptions { blocks: 4, retire_ms: 3_600_000, ..RxOptions::default() };
     let mut ring = RxRing::open_on_interface(&netns, index, "lo", options).unwrap();
     assert!(ring.read_progress().unwrap().is_read());

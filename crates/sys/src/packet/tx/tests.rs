@@ -40,7 +40,7 @@ impl RingKernel {
         }
     }
 
-    fn give_back(&mut self, slots: &TxSlots, most: usize) {
+    fn return_units(&mut self, slots: &TxSlots, most: usize) {
         for _ in 0..most {
             let Some(slot) = self.in_flight.pop_front() else { return };
             let stamped = libc::TP_STATUS_AVAILABLE | libc::TP_STATUS_TS_SOFTWARE;
@@ -99,7 +99,7 @@ fn full_tx_ring_offers_no_slot_until_reclaimed() {
     assert!(!fill(&mut slots, &[6]));
     kernel.take(&mut slots, 2);
     assert!(!fill(&mut slots, &[6]), "frames on their way keep their slots");
-    kernel.give_back(&slots, 1);
+    kernel.return_units(&slots, 1);
     assert!(fill(&mut slots, &[6]));
     assert!(!fill(&mut slots, &[7]));
     assert_eq!((slots.filled, slots.counts.taken), (6, 1));
@@ -113,7 +113,7 @@ fn refused_frame_is_counted_and_others_continue() {
     }
     for _ in 0..4 {
         kernel.take(&mut slots, 10);
-        kernel.give_back(&slots, 10);
+        kernel.return_units(&slots, 10);
         slots.reap_slots();
     }
     assert_eq!(kernel.sent, [vec![1; 30], vec![2; 14], padded(&[3])]);
@@ -133,7 +133,7 @@ fn withdrawal_spares_taken_frames_and_keeps_ring_synchronised() {
     assert_eq!(slots.filled, 2);
     assert!(fill(&mut slots, &[9]));
     kernel.take(&mut slots, 10);
-    kernel.give_back(&slots, 10);
+    kernel.return_units(&slots, 10);
     slots.reap_slots();
     assert_eq!(kernel.sent, [padded(&[0]), padded(&[1]), padded(&[9])]);
     assert_eq!(slots.counts, TxCounts { taken: 3, refused: 3 });
@@ -163,7 +163,7 @@ fn any_interleaving_keeps_order_and_balance() {
                     }
                 }
                 3 => kernel.take(&mut slots, most),
-                _ => kernel.give_back(&slots, most),
+                _ => kernel.return_units(&slots, most),
             }
             if n % 3 == 0 {
                 slots.reap_slots();
@@ -172,7 +172,7 @@ fn any_interleaving_keeps_order_and_balance() {
         }
         while slots.filled > 0 {
             kernel.take(&mut slots, 6);
-            kernel.give_back(&slots, 6);
+            kernel.return_units(&slots, 6);
             slots.reap_slots();
         }
         assert_eq!(kernel.sent, expected);
@@ -210,13 +210,13 @@ fn frames_held_by_device_queue_count_as_taken() {
     assert!(fill(&mut slots, &[5]) && fill(&mut slots, &[6]));
     assert!(!fill(&mut slots, &[7]), "the ring is full");
     assert_eq!(slots.untaken_frames(), 2);
-    kernel.give_back(&slots, 1);
+    kernel.return_units(&slots, 1);
     slots.reap_slots();
     assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (2, 5, 4));
     assert!(fill(&mut slots, &[0xff]), "one that the kernel refuses");
     kernel.take(&mut slots, 9);
     assert_eq!(slots.untaken_frames(), 1, "it is not taken");
-    kernel.give_back(&slots, 9);
+    kernel.return_units(&slots, 9);
     slots.reap_slots();
     assert_eq!(
         (slots.untaken_frames(), slots.filled, slots.counts.refused, slots.handed_over()),

@@ -6,7 +6,7 @@ use libc::c_long;
 
 impl ThreadClass {
     pub(in crate::sandbox) fn syscalls(self) -> SyscallList {
-        let mut allowed = allow_always(&[
+        let mut allowed = always_allowed_calls(&[
             FREQUENT_CALLS,
             MEMORY_CALLS,
             THREAD_CALLS,
@@ -18,7 +18,7 @@ impl ThreadClass {
         let mut deadly = vec![DEADLY_CALLS];
         if self == Self::ForeignServer {
             // The server's calls come before the stricter rules for the same calls.
-            allowed.extend(allow_always(&[NATS_SERVER_CALLS]));
+            allowed.extend(always_allowed_calls(&[NATS_SERVER_CALLS]));
         }
         allowed.extend(BOUNDED_CALLS);
         allowed.extend(OLD_BOUNDED);
@@ -32,7 +32,7 @@ impl ThreadClass {
                 allowed.push((libc::SYS_bpf, SyscallRule::ArgumentIn(0, BPF_MAP_COMMANDS)));
                 deadly.push(DEADLY_PARSER_CALLS);
             }
-            Self::Rig => allowed.extend(allow_always(&[RIG_CALLS])),
+            Self::Rig => allowed.extend(always_allowed_calls(&[RIG_CALLS])),
             Self::ForeignServer => {
                 allowed.extend(PARSER_BOUNDED_CALLS);
                 deadly.clear();
@@ -62,7 +62,7 @@ macro_rules! named_calls {
     };
 }
 
-fn allow_always(lists: &[&[c_long]]) -> Vec<(c_long, SyscallRule)> {
+fn always_allowed_calls(lists: &[&[c_long]]) -> Vec<(c_long, SyscallRule)> {
     lists.concat().into_iter().map(|call| (call, SyscallRule::Always)).collect()
 }
 

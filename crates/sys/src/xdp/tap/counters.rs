@@ -102,45 +102,45 @@ impl TapCounts {
         &self.0
     }
 
-    fn read_sums<const N: usize>(&self, index: u32) -> Result<[u64; N], Error> {
+    fn read_counter_sums<const N: usize>(&self, index: u32) -> Result<[u64; N], Error> {
         let sums = self.0.sum_over_cpus(index)?;
         Ok(std::array::from_fn(|at| sums.get(at).copied().unwrap_or(0)))
     }
 
     /// Reads the counts of frames that arrived at a side.
-    pub fn read_inbound(&self, side: usize) -> Result<InboundCounts, Error> {
+    pub fn read_inbound_counts(&self, side: usize) -> Result<InboundCounts, Error> {
         let [received, bytes, gone, own, too_long, other, wanted, unnoted] =
-            self.read_sums(u32::from(side == 1))?;
+            self.read_counter_sums(u32::from(side == 1))?;
         Ok(InboundCounts { received, bytes, gone, own, too_long, other, wanted, unnoted })
     }
 
     /// Reads the counts of copies that came to a mirror, made of frames that arrived at a side.
-    pub fn read_outbound(&self, side: usize, mirror: usize) -> Result<OutboundCounts, Error> {
-        let [passed, bytes, too_long, no_room] = self.read_sums(outbound_index(side, mirror))?;
+    pub fn read_outbound_counts(&self, side: usize, mirror: usize) -> Result<OutboundCounts, Error> {
+        let [passed, bytes, too_long, no_room] = self.read_counter_sums(outbound_index(side, mirror))?;
         Ok(OutboundCounts { passed, bytes, too_long, no_room })
     }
 
     /// Reads the counts of frames that arrived at a side and were passed to the other.
-    pub fn read_handed_over(&self, side: usize) -> Result<DriverHandoverCounts, Error> {
-        self.read_handed(side, 1 - side.min(1))
+    pub fn read_forwarding_handover(&self, side: usize) -> Result<DriverHandoverCounts, Error> {
+        self.read_handover_counts(side, 1 - side.min(1))
     }
 
     /// Reads the counts of frames that arrived at a side and were handed to a mirror.
-    pub fn read_handed_to_mirror(&self, side: usize, mirror: usize) -> Result<DriverHandoverCounts, Error> {
-        self.read_handed(side, 2 + mirror)
+    pub fn read_mirror_handover(&self, side: usize, mirror: usize) -> Result<DriverHandoverCounts, Error> {
+        self.read_handover_counts(side, 2 + mirror)
     }
 
-    fn read_handed(&self, side: usize, exit: usize) -> Result<DriverHandoverCounts, Error> {
+    fn read_handover_counts(&self, side: usize, exit: usize) -> Result<DriverHandoverCounts, Error> {
         let exit = clamp_to_u32(exit).min(EXIT_COUNT - 1);
         let [sent, dropped] =
-            self.read_sums(FIRST_HANDED_INDEX + u32::from(side == 1) * EXIT_COUNT + exit)?;
+            self.read_counter_sums(FIRST_HANDED_INDEX + u32::from(side == 1) * EXIT_COUNT + exit)?;
         Ok(DriverHandoverCounts { sent, dropped })
     }
 
     /// Reads the counts of redirects from a side that failed.
-    pub fn read_failed(&self, side: usize) -> Result<FailedCounts, Error> {
+    pub fn read_failed_redirects(&self, side: usize) -> Result<FailedCounts, Error> {
         let [down, too_long, memory, other, deaf] =
-            self.read_sums(FIRST_FAILURE_INDEX + u32::from(side == 1))?;
+            self.read_counter_sums(FIRST_FAILURE_INDEX + u32::from(side == 1))?;
         Ok(FailedCounts { down, too_long, memory, deaf, other })
     }
 }

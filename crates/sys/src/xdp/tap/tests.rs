@@ -15,11 +15,11 @@ const ENDS: [(&str, &str); 3] = [("a", "a0"), ("b", "b0"), ("m", "m0")];
 impl TapBed {
     fn new() -> Option<Self> {
         if let Some(error) = crate::xdp::bpf_obstacle() {
-            assert!(error.is_permission(), "{error}");
+            assert!(error.is_permission_error(), "{error}");
             println!("skipped: {error}");
             return None;
         }
-        let netns = NetNs::create_unnamed().unwrap();
+        let netns = NetNs::create_unnamed_namespace().unwrap();
         let mut links = NamespaceLinks::open_in(&netns).unwrap();
         let mut passes = Vec::new();
         for (far, near) in ENDS {
@@ -28,16 +28,19 @@ impl TapBed {
             for name in [far, near] {
                 let key = format!("net/ipv6/conf/{name}/disable_ipv6");
                 crate::kernel::write_setting(&netns, &key, "1").unwrap();
-                let index = links.by_name(name).unwrap().index;
-                links.set_up(index, true).unwrap();
+                let index = links.find_link_by_name(name).unwrap().index;
+                links.switch_interface(index, true).unwrap();
             }
-            passes.push(crate::xdp::attach_pass(&netns, links.by_name(far).unwrap().index, far).unwrap());
+            passes.push(
+                crate::xdp::attach_xdp_pass_program(&netns, links.find_link_by_name(far).unwrap().index, far)
+                    .unwrap(),
+            );
         }
         Some(Self { netns, _passes: passes })
     }
 
     fn index(&self, name: &str) -> u32 {
-        NamespaceLinks::open_in(&self.netns).unwrap().by_name(name).unwrap().index
+        NamespaceLinks::open_in(&self.netns).unwrap().find_link_by_name(name).unwrap().index
     }
 
     fn orders(&self) -> TapForwardingRules {
@@ -109,13 +112,13 @@ fn tap_forwards_frames_unchanged_and_readdresses_copies() {
         assert_eq!((&copy[..6], &copy[6..]), (&[2, 9, 9, 9, 9, 9][..], &frame[6..]));
     }
     let counts = forwarding.counts();
-    let inbound = counts.read_inbound(0).unwrap();
+    let inbound = counts.read_inbound_counts(0).unwrap();
     assert_eq!((inbound.received, inbound.wanted, inbound.gone), (20, 20, 0));
-    assert_eq!(counts.read_outbound(0, 0).unwrap().passed, 20);
+    assert_eq!(counts.read_outbound_counts(0, 0).unwrap().passed, 20);
     assert!(forwarding.watch_error().is_none(), "{:?}", forwarding.watch_error());
-    assert_eq!(counts.read_handed_over(0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
-    assert_eq!(counts.read_handed_to_mirror(0, 0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
-    assert_eq!(counts.read_inbound(1).unwrap().received, 0);
+    assert_eq!(counts.read_forwarding_handover(0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_mirror_handover(0, 0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_inbound_counts(1).unwrap().received, 0);
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn tap_counts_frames_to_down_or_removed_peer() {
     let orders = TapForwardingRules { mirrors: Vec::new(), ..bed.orders() };
     let forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let mut links = NamespaceLinks::open_in(&bed.netns).unwrap();
-    links.set_up(bed.index("b0"), false).unwrap();
+    links.switch_interface(bed.index("b0"), false).unwrap();
     bed.send("a", &[frame(1, 60)]);
     let until = |is_true: &dyn Fn() -> bool| {
         (0..5_000).any(|_| {
@@ -176,9 +179,17 @@ fn tap_counts_frames_to_down_or_removed_peer() {
         })
     };
     let counts = forwarding.counts();
-    assert!(until(&|| counts.read_failed(0).unwrap().down == 1), "{:?}", counts.read_failed(0));
+    assert!(
+        until(&|| counts.read_failed_redirects(0).unwrap().down == 1),
+        "{:?}",
+        counts.read_failed_redirects(0)
+    );
     links.delete_link(bed.index("b0")).unwrap();
     bed.send("a", &[frame(1, 60)]);
-    assert!(until(&|| counts.read_inbound(0).unwrap().gone == 1), "{:?}", counts.read_inbound(0));
-    assert_eq!(counts.read_inbound(0).unwrap().received, 2);
+    assert!(
+        until(&|| counts.read_inbound_counts(0).unwrap().gone == 1),
+        "{:?}",
+        counts.read_inbound_counts(0)
+    );
+    assert_eq!(counts.read_inbound_counts(0).unwrap().received, 2);
 }

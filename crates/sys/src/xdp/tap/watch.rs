@@ -56,7 +56,8 @@ fn attach_program(
     maps: &[&BpfMap],
 ) -> Result<BpfAttachment, Error> {
     let code = TAP_PROGRAM.link_program(section, maps)?;
-    BpfProgram::load_for(AttachPoint::Tracepoint, section, &code, false)?.attach_tracepoint(tracepoint)
+    BpfProgram::load_program_for(AttachPoint::Tracepoint, section, &code, false)?
+        .attach_tracepoint(tracepoint)
 }
 
 /// `struct places`.

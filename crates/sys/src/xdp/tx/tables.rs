@@ -10,7 +10,7 @@ use packetrig_units::clamp_to_u32;
 /// Kinds of varying field, as numbers of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum OpKind {
+pub enum FieldChangeKind {
     /// Values from the table of values.
     Values = 0,
     StepUp = 1,
@@ -24,9 +24,9 @@ pub enum OpKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldChange {
     /// Rule for the values of the field.
-    pub kind: OpKind,
+    pub kind: FieldChangeKind,
     pub start: u128,
-    /// Distance of values; for [`OpKind::Random`] how many there are to draw from.
+    /// Distance of values; for [`FieldChangeKind::Random`] how many there are to draw from.
     pub step: u128,
     /// Values before they repeat; 0 = never.
     pub count: u64,
@@ -41,7 +41,7 @@ pub struct FieldChange {
     pub wide: bool,
     /// Checksums that cover it, as bits.
     pub checks: u32,
-    /// Index of the first value, for [`OpKind::Values`].
+    /// Index of the first value, for [`FieldChangeKind::Values`].
     pub values_from: u32,
 }
 

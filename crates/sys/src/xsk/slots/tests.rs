@@ -144,7 +144,7 @@ fn xsk_frames_leave_once_in_order_under_load() {
             }
             if slots.publish_committed() && matches!(kernel.kick(&mut slots, chance(4)), KernelWord::Dropped)
             {
-                slots.enter_again();
+                slots.reenter_stopped_frame();
             }
             kernel.tell(&mut slots, chance(20));
             slots.reap_slots();
@@ -170,7 +170,7 @@ fn withdrawn_xsk_frames_never_leave_and_others_do() {
             }
             if slots.publish_committed() && matches!(kernel.kick(&mut slots, chance(3)), KernelWord::Dropped)
             {
-                slots.enter_again();
+                slots.reenter_stopped_frame();
             }
             kernel.tell(&mut slots, chance(4));
             if chance(5) == 0 {

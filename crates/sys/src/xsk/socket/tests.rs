@@ -12,10 +12,10 @@ struct VirtualCable {
 
 impl VirtualCable {
     fn lay(mtu: u32) -> Option<Self> {
-        let netns = match NetNs::create_unnamed() {
+        let netns = match NetNs::create_unnamed_namespace() {
             Ok(netns) => netns,
             Err(error) => {
-                assert!(error.is_permission(), "{error}");
+                assert!(error.is_permission_error(), "{error}");
                 println!("skipped: {error}");
                 return None;
             }
@@ -26,11 +26,11 @@ impl VirtualCable {
         let mut links = NamespaceLinks::open_in(&netns).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end("a"), end("b")).unwrap();
-        let [near, far] = ["a", "b"].map(|name| links.by_name(name).unwrap().index);
+        let [near, far] = ["a", "b"].map(|name| links.find_link_by_name(name).unwrap().index);
         for index in [near, far] {
             links.set_mtu(index, mtu).unwrap();
         }
-        links.set_up(near, true).unwrap();
+        links.switch_interface(near, true).unwrap();
         Some(Self { netns, links, near, far })
     }
 
@@ -85,7 +85,7 @@ fn frames_dropped_without_carrier_are_reentered_in_order() {
             socket.kick_kernel().unwrap();
             assert_eq!((socket.pending_frames(), socket.counts().taken), (n + 1, 0));
         }
-        cable.links.set_up(cable.far, true).unwrap();
+        cable.links.switch_interface(cable.far, true).unwrap();
         send_all(&mut socket);
         assert_eq!(received(&mut ring, 5), frames, "{len} B");
         assert_eq!(socket.counts(), TxCounts { taken: 5, refused: 0 });
@@ -104,7 +104,7 @@ fn frames_withdrawn_without_carrier_never_leave() {
         socket.kick_kernel().unwrap();
         assert_eq!(socket.withdraw_untaken(), 5);
         assert_eq!((socket.pending_frames(), socket.counts()), (0, TxCounts { taken: 0, refused: 5 }));
-        cable.links.set_up(cable.far, true).unwrap();
+        cable.links.switch_interface(cable.far, true).unwrap();
         let frames: Vec<_> = (10..16).map(|number| frame(number, len)).collect();
         for bytes in &frames {
             enter(&mut socket, bytes);
@@ -119,7 +119,7 @@ fn frames_withdrawn_without_carrier_never_leave() {
 #[test]
 fn released_xsk_queue_is_reusable_used_is_busy() {
     let Some(mut cable) = VirtualCable::lay(1500) else { return };
-    cable.links.set_up(cable.far, true).unwrap();
+    cable.links.switch_interface(cable.far, true).unwrap();
     for number in 0..20 {
         let mut socket = cable.socket(1514);
         assert_eq!(socket.mode(), CopyMode::Copy);

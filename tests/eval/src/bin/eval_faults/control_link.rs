@@ -79,13 +79,13 @@ impl Drop for ControlLink {
 }
 
 fn open_ring(netns: &NetNs, interface: &str) -> Result<RxRing, Error> {
-    let index = NamespaceLinks::open_in(netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open_in(netns)?.find_link_by_name(interface)?.index;
     let options = RxOptions { blocks: 32, retire_ms: 1, ..RxOptions::default() };
     RxRing::open_on_interface(netns, index, interface, options)
 }
 
 fn open_exit(netns: &NetNs, interface: &str) -> Result<FrameSocket, Error> {
-    let index = NamespaceLinks::open_in(netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open_in(netns)?.find_link_by_name(interface)?.index;
     FrameSocket::open_on_interface(
         netns,
         index,

@@ -66,7 +66,7 @@ impl Infliction {
             InjectedFault::NumberReused => {
                 if let Some(run) = run {
                     run.kill();
-                    run.await_end();
+                    run.await_meter_end();
                     infliction.namesake = Some(take_number(run.process())?);
                 }
             }

@@ -118,7 +118,7 @@ impl RunProcess {
     }
 
     /// Waits for its end after it was killed.
-    pub(crate) fn await_end(&mut self) {
+    pub(crate) fn await_meter_end(&mut self) {
         drop(self.child.wait());
     }
 

@@ -87,14 +87,15 @@ fn post(configuration: &Value) -> anyhow::Result<()> {
         "POST /config HTTP/1.1\r\nHost: {ADDRESS}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    let answer = NetNs::open_named(CONTROLLER)?.run_in(|| -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(ADDRESS)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    })??;
+    let answer =
+        NetNs::open_named_namespace(CONTROLLER)?.run_in_namespace(|| -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(ADDRESS)?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        })??;
     if answer.starts_with("HTTP/1.1 200") {
         return Ok(());
     }

@@ -46,7 +46,7 @@ fn kinds(records: &[&Value]) -> Table {
     let mut table = Table::new(&["fault", "trials", "PASS", "other report", "no report", "right"]);
     for kind in KINDS {
         let of_kind = begins_with(records, kind);
-        let passed = of_kind.iter().filter(|record| has_passed(record)).count();
+        let passed = of_kind.iter().filter(|record| has_trial_passed(record)).count();
         let silent = of_kind.iter().filter(|record| !has_report(record)).count();
         let right = of_kind.iter().filter(|record| list(record, "verdict").is_empty()).count();
         let counts = [of_kind.len(), passed, of_kind.len() - passed - silent, silent, right];
@@ -62,12 +62,12 @@ fn begins_with<'a>(records: &[&'a Value], kind: &str) -> Vec<&'a Value> {
     named.copied().collect()
 }
 
-fn has_passed(record: &Value) -> bool {
+fn has_trial_passed(record: &Value) -> bool {
     record["run"]["exit"] == 0
 }
 
 fn has_report(record: &Value) -> bool {
-    has_passed(record) || !record["run"]["printed"].is_null() || !record["run"]["final"].is_null()
+    has_trial_passed(record) || !record["run"]["printed"].is_null() || !record["run"]["final"].is_null()
 }
 
 /// Words of a record for a cell of the table.
@@ -150,7 +150,7 @@ fn goals(output: &mut Output, records: &[&Value]) {
 
 /// Runs that nothing happened to that should keep them from passing.
 fn passing_goal(output: &mut Output, goal: &str, records: &[&Value]) {
-    let passed = records.iter().filter(|record| has_passed(record)).count();
+    let passed = records.iter().filter(|record| has_trial_passed(record)).count();
     let all = records.len();
     output.goal(goal, &format!("{passed} of {all} runs"), "all", &(passed == all).into());
 }

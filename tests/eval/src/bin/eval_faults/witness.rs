@@ -79,8 +79,8 @@ impl TrafficWitness {
     pub(crate) fn start() -> anyhow::Result<Self> {
         let mut ports = Vec::new();
         for node in 0..NODES {
-            let mut links = NamespaceLinks::open_in(&NetNs::open_named(&node_name(node))?)?;
-            let index = links.by_name(PORT)?.index;
+            let mut links = NamespaceLinks::open_in(&NetNs::open_named_namespace(&node_name(node))?)?;
+            let index = links.find_link_by_name(PORT)?.index;
             ports.push((links, index));
         }
         let histories: Histories = Arc::new(Mutex::new(vec![PortHistory::default(); NODES]));

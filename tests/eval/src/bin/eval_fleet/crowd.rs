@@ -111,12 +111,13 @@ fn access(
         user: Some(user),
         renewed: Arc::default(),
     };
-    let grants = unhex(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
-    let keys = SealKeys::Node { controller: unhex(&controller)?, grants };
+    let grants =
+        parse_segment_hash(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
+    let keys = SealKeys::Node { controller: parse_segment_hash(&controller)?, grants };
     Ok(ServerAccess { keys: Some(keys), ..ServerAccess::for_server(address, Some(credentials)) })
 }
 
-fn unhex(text: &str) -> anyhow::Result<Vec<u8>> {
+fn parse_segment_hash(text: &str) -> anyhow::Result<Vec<u8>> {
     let pair =
         |at: usize| u8::from_str_radix(text.get(at..at + 2).unwrap_or(""), 16).context("not hexadecimal");
     (0..text.len()).step_by(2).map(pair).collect()

@@ -161,7 +161,7 @@ fn letters(
     let (mut making, mut reading) = (0.0, 0.0);
     for node in (0..nodes).step_by(nodes.div_ceil(SOME)) {
         let (packed, ms) = timed(|| {
-            let PlanPart { document, ports } = parts.part_for_ports(&[node]);
+            let PlanPart { document, ports } = parts.plan_part_for_ports(&[node]);
             let mut places = vec![PortPlace::elsewhere(); nodes];
             for port in ports {
                 places[port] = whole.places[port].clone();

@@ -70,7 +70,7 @@ impl Hall {
             security: Some(authority.issue_server_certificate(&["127.0.0.1".to_owned()])?),
             nodes: Vec::new(),
         };
-        let broker = MessageServer::start_and_wait(setup)?;
+        let broker = MessageServer::start_server_and_wait(setup)?;
         let address = broker.address().to_string();
         let mut crowd = std::process::Command::new(std::env::current_exe()?)
             .arg(crowd::WORD)
@@ -83,7 +83,7 @@ impl Hall {
         let mut line = String::new();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
-        broker.set_allowed_nodes(&authority.admitted()?, authority.system_user_credentials()?)?;
+        broker.set_allowed_nodes(&authority.list_admitted_nodes()?, authority.system_user_credentials()?)?;
         crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
         line.clear();
         said.read_line(&mut line)?;

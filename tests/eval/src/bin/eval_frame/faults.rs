@@ -73,7 +73,7 @@ fn rules(frames: u64) -> Vec<FaultRule> {
     let mut rules = Vec::new();
     for key in 1..u32::from(STREAMS) {
         let some = |kind: u64, count| {
-            RulePositions::draw_exactly(SEED + kind * 100 + u64::from(key), count, 0..frames)
+            RulePositions::draw_positions(SEED + kind * 100 + u64::from(key), count, 0..frames)
         };
         let burst = 100 + u64::from(key)..100 + u64::from(key) * 4;
         let faults = [

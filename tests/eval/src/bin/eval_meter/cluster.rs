@@ -185,7 +185,7 @@ fn finish(cluster: Cluster, arrived: u64) -> anyhow::Result<Clustered> {
         let workers = threads.times.iter().filter(|(name, _)| sampler::is_worker(name)).map(|(_, time)| time);
         most_ns = most_ns.max(workers.sum::<u64>() as f64 / arrived.max(1) as f64);
         meter.signal(Signal::INT);
-        reports.push(report_of(&meter.finish())?);
+        reports.push(kernel_report_from(&meter.finish())?);
     }
     collector.signal(Signal::INT);
     let finished = collector.finish();
@@ -213,7 +213,7 @@ fn finish(cluster: Cluster, arrived: u64) -> anyhow::Result<Clustered> {
     })
 }
 
-fn report_of(finished: &Finished) -> anyhow::Result<Value> {
+fn kernel_report_from(finished: &Finished) -> anyhow::Result<Value> {
     serde_json::from_str(&finished.stdout)
         .with_context(|| format!("the meter said: {}{}", finished.stdout, finished.stderr))
 }

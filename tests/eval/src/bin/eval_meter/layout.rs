@@ -77,7 +77,7 @@ fn threads(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for (workers, flags) in WORKERS.into_iter().zip(FLAGS) {
         for speed in SPEEDS {
-            let laid = middle_of(runs, || lay(workers, flags, speed, seconds))?;
+            let laid = middle_between(runs, || lay(workers, flags, speed, seconds))?;
             table.rows.push(vec![
                 laid.workers.to_string(),
                 format!("{:.0} %", laid.speed * 100.0),
@@ -98,7 +98,7 @@ fn threads(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
 }
 
 /// The run with the middle rate.
-fn middle_of(runs: usize, lay: impl Fn() -> anyhow::Result<Laid>) -> anyhow::Result<Laid> {
+fn middle_between(runs: usize, lay: impl Fn() -> anyhow::Result<Laid>) -> anyhow::Result<Laid> {
     let mut laid: Vec<Laid> = (0..runs).map(|_| lay()).collect::<Result<_, _>>()?;
     laid.sort_by(|one, other| one.rate.total_cmp(&other.rate));
     Ok(laid.swap_remove(runs / 2))

@@ -124,7 +124,7 @@ fn stamp(source: &str, packets: u64) -> anyhow::Result<StampedPackets> {
         EthtoolCalls::open_in(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     }
     let bound = |port: usize| -> anyhow::Result<UdpSocket> {
-        Ok(lab.ports()[port].netns().run_in(|| UdpSocket::bind((ENDS[port], PORT)))??)
+        Ok(lab.ports()[port].netns().run_in_namespace(|| UdpSocket::bind((ENDS[port], PORT)))??)
     };
     let (sender, receiver) = (bound(0)?, bound(1)?);
     sender.connect((ENDS[1], PORT))?;

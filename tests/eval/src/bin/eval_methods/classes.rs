@@ -6,7 +6,7 @@ use crate::oracle::{ReferenceLibrary, describe_goals};
 use packetrig_eval::Effort;
 use packetrig_eval::draw::Draw;
 use packetrig_eval::output::{Output, Table};
-use packetrig_method::mlrsearch::{BoundClass, Goal, LoadTrials};
+use packetrig_method::mlrsearch::{BoundClass, LoadTrials, SearchGoal};
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ fn show(output: &mut Output, appendix: (u64, u64), totals: &Totals) -> anyhow::R
 
 fn compare_points(
     library: &mut ReferenceLibrary,
-    goals: &[Goal],
+    goals: &[SearchGoal],
     points: &[PointTrials],
     totals: &mut Totals,
 ) -> anyhow::Result<()> {
@@ -91,7 +91,7 @@ fn compare_points(
 }
 
 /// The library has no loss ratio as long as there is no long trial and no time is wanted.
-fn is_same_loss(trials: &LoadTrials, goal: &Goal, theirs: &Value) -> bool {
+fn is_same_loss(trials: &LoadTrials, goal: &SearchGoal, theirs: &Value) -> bool {
     theirs.as_f64().is_some_and(|loss| (1.0 - loss).to_bits() == trials.conditional_share(goal).to_bits())
 }
 
@@ -108,10 +108,10 @@ fn letter(class: BoundClass) -> char {
 }
 
 /// The goals of the appendix of draft-ietf-bmwg-mlrsearch.
-fn appendix_goals() -> Vec<Goal> {
-    let one_second = Goal { loss_ratio: 0.005, duration_sum: Nanos::from_secs(120), ..Goal::NDR };
-    let exceeding = Goal { loss_ratio: 0.005, exceed_ratio: 0.2, ..Goal::RFC2544 };
-    vec![Goal::RFC2544, Goal::TST009, one_second, exceeding]
+fn appendix_goals() -> Vec<SearchGoal> {
+    let one_second = SearchGoal { loss_ratio: 0.005, duration_sum: Nanos::from_secs(120), ..SearchGoal::NDR };
+    let exceeding = SearchGoal { loss_ratio: 0.005, exceed_ratio: 0.2, ..SearchGoal::RFC2544 };
+    vec![SearchGoal::RFC2544, SearchGoal::TST009, one_second, exceeding]
 }
 
 fn appendix_points() -> Vec<PointTrials> {
@@ -120,7 +120,7 @@ fn appendix_points() -> Vec<PointTrials> {
 }
 
 /// Trials about as long as the goals want, good and bad.
-fn draw_points(draw: &mut Draw, goals: &[Goal]) -> Vec<PointTrials> {
+fn draw_points(draw: &mut Draw, goals: &[SearchGoal]) -> Vec<PointTrials> {
     let seconds: Vec<f64> = goals
         .iter()
         .flat_map(|goal| [goal.final_trial, goal.initial_trial, goal.duration_sum])

@@ -1,7 +1,7 @@
 //! Random goals, ranges and noisy devices.
 
 use packetrig_eval::draw::Draw;
-use packetrig_method::mlrsearch::{Goal, MlrOptions};
+use packetrig_method::mlrsearch::{MlrOptions, SearchGoal};
 use packetrig_method::{Load, LostFrames, TrialResult};
 use packetrig_units::Nanos;
 
@@ -12,9 +12,9 @@ pub(crate) trait DrawSearch {
     /// Even in logarithm.
     fn log_within(&mut self, least: f64, most: f64) -> f64;
     fn is_chance(&mut self, probability: f64) -> bool;
-    fn goal(&mut self) -> Goal;
+    fn goal(&mut self) -> SearchGoal;
     /// One to four goals, no two alike.
-    fn goals(&mut self) -> Vec<Goal>;
+    fn goals(&mut self) -> Vec<SearchGoal>;
     fn search(&mut self) -> MlrOptions;
 }
 
@@ -31,16 +31,16 @@ impl DrawSearch for Draw {
         self.share() < probability
     }
 
-    fn goal(&mut self) -> Goal {
+    fn goal(&mut self) -> SearchGoal {
         if self.is_chance(0.2) {
-            return self.one_of(&[Goal::NDR, Goal::PDR, Goal::RFC2544, Goal::TST009]);
+            return self.one_of(&[SearchGoal::NDR, SearchGoal::PDR, SearchGoal::RFC2544, SearchGoal::TST009]);
         }
         let final_trial = Nanos::from_millis(self.one_of(&[100, 1000, 1000, 10_000, 60_000, 1234]));
         let sums = self.one_of(&[1, 1, 2, 3, 5, 21]);
         let duration_sum = Nanos::new(final_trial.as_u64() * sums + self.one_of(&[0, 0, 333_333_333]));
         let initial_trial = Nanos::new(final_trial.as_u64() / self.one_of(&[1, 1, 2, 10, 60]));
         let most_drawn = self.log_within(1e-6, 0.5);
-        Goal {
+        SearchGoal {
             loss_ratio: self.one_of(&[0.0, 0.0, 0.005, 0.001, most_drawn]),
             exceed_ratio: if self.is_chance(0.5) {
                 self.one_of(&[0.0, 0.5, 0.2])
@@ -60,8 +60,8 @@ impl DrawSearch for Draw {
         }
     }
 
-    fn goals(&mut self) -> Vec<Goal> {
-        let mut goals: Vec<Goal> = Vec::new();
+    fn goals(&mut self) -> Vec<SearchGoal> {
+        let mut goals: Vec<SearchGoal> = Vec::new();
         for _ in 0..self.within(1, 5) {
             let goal = self.goal();
             if !goals.contains(&goal) {

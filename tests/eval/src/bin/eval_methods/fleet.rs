@@ -204,7 +204,7 @@ fn connect_to_controller(lab: &Lab) -> anyhow::Result<()> {
 /// The bridge knows where each port is, so that no node hears frames for another one.
 fn teach_bridge(lab: &Lab) -> anyhow::Result<()> {
     for (number, port) in lab.ports().iter().enumerate() {
-        let link = NamespaceLinks::open_in(port.netns())?.by_name(INTERFACE)?;
+        let link = NamespaceLinks::open_in(port.netns())?.find_link_by_name(INTERFACE)?;
         let address = link.mac.context("a hardware address")?.map(|byte| format!("{byte:02x}")).join(":");
         let location = lab.device_location(number);
         let (space, interface) = location.split_once('/').context("a location")?;

@@ -1,7 +1,7 @@
 //! The reference library, in a process of its own (`eval/mlr_oracle.py`).
 
 use anyhow::{Context, bail};
-use packetrig_method::mlrsearch::Goal;
+use packetrig_method::mlrsearch::SearchGoal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -47,7 +47,7 @@ impl Drop for ReferenceLibrary {
 }
 
 /// Goals as the library's side reads them: times in seconds.
-pub(crate) fn describe_goals(goals: &[Goal]) -> Value {
+pub(crate) fn describe_goals(goals: &[SearchGoal]) -> Value {
     goals
         .iter()
         .map(|goal| {

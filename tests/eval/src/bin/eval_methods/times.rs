@@ -5,7 +5,7 @@ use packetrig_eval::output::{Goal as EvalGoal, Output, Table};
 use packetrig_eval::plot::{Titles, scatter};
 use packetrig_eval::{Effort, Quartiles};
 use packetrig_method::bisection::{BisectionMethod, BisectionPlan, SearchResolution};
-use packetrig_method::mlrsearch::{Goal, MlrOptions, MlrSearch};
+use packetrig_method::mlrsearch::{MlrOptions, MlrSearch, SearchGoal};
 use packetrig_method::sim::SimulatedDevice;
 use packetrig_method::{Load, MethodSession, TestMethod};
 use packetrig_units::Nanos;
@@ -27,14 +27,14 @@ const LEAST_ERROR: f64 = 1e-4;
 /// A way to search the highest load without loss.
 #[derive(Clone, Copy)]
 enum SearchedBy {
-    Mlr(&'static [Goal]),
+    Mlr(&'static [SearchGoal]),
     Bisection { tries: u32 },
 }
 
 const METHODS: [(&str, SearchedBy); 5] = [
-    (NDR, SearchedBy::Mlr(&[Goal::NDR, Goal::PDR])),
-    (RFC2544, SearchedBy::Mlr(&[Goal::RFC2544])),
-    ("MLR TST 009", SearchedBy::Mlr(&[Goal::TST009])),
+    (NDR, SearchedBy::Mlr(&[SearchGoal::NDR, SearchGoal::PDR])),
+    (RFC2544, SearchedBy::Mlr(&[SearchGoal::RFC2544])),
+    ("MLR TST 009", SearchedBy::Mlr(&[SearchGoal::TST009])),
     (PLAIN, SearchedBy::Bisection { tries: 1 }),
     (VERIFIED, SearchedBy::Bisection { tries: 2 }),
 ];

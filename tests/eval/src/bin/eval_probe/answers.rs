@@ -107,7 +107,7 @@ fn words_of(text: &str) -> Vec<f64> {
 fn run(way: &Way, words: &[&str]) -> anyhow::Result<Option<String>> {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).stdin(Stdio::null());
-    match way.lab.ports()[0].netns().run_in(|| command.output())? {
+    match way.lab.ports()[0].netns().run_in_namespace(|| command.output())? {
         Ok(output) => {
             let said = [output.stdout, output.stderr].concat();
             ensure!(!said.is_empty(), "{words:?} says nothing");
@@ -126,7 +126,7 @@ impl Server {
         let mut command = Command::new("irtt");
         command.args(["server", "-b", &format!("{}:2112", way.far)]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = way.lab.ports()[1].netns().run_in(|| command.spawn())?.ok();
+        let child = way.lab.ports()[1].netns().run_in_namespace(|| command.spawn())?.ok();
         clock::sleep_until_ns(clock::monotonic_ns() + 500_000_000);
         Ok(Self(child))
     }

@@ -71,7 +71,7 @@ fn measure(command: &str, frames: usize, share: f64, words: &[&str]) -> anyhow::
         Running::start(&["probe", "reflect", &listen, "--netns", &netns, "--allow", "198.18.0.0/15"], "");
     reflector.await_remark("listening");
     let usual = ["available", &far, "--reflector", "862"];
-    let near = way.lab.ports()[0].netns().run_in(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let near = way.lab.ports()[0].netns().run_in_namespace(|| UdpSocket::bind("0.0.0.0:0"))??;
     let over = AtomicBool::new(share <= 0.0);
     let said = std::thread::scope(|scope| {
         scope.spawn(|| others(&near, (way.far, 9).into(), share * link, &over));

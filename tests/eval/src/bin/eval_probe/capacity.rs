@@ -106,7 +106,7 @@ fn measure(shaper: &Shaper, busy: bool, count: &str) -> anyhow::Result<(f64, ser
     let truth = saturated(&way, shaper.frames)?;
     let far = way.far.to_string();
     let words = ["capacity", &far, "--method", "pair", "--count", count, "--pause", "10ms"];
-    let near = way.lab.ports()[0].netns().run_in(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let near = way.lab.ports()[0].netns().run_in_namespace(|| UdpSocket::bind("0.0.0.0:0"))??;
     let over = AtomicBool::new(!busy);
     let said = std::thread::scope(|scope| {
         scope.spawn(|| others(&near, (way.far, 9).into(), OTHERS * truth, &over));
@@ -122,9 +122,9 @@ fn measure(shaper: &Shaper, busy: bool, count: &str) -> anyhow::Result<(f64, ser
 pub(crate) fn saturated(way: &Way, frames: usize) -> anyhow::Result<f64> {
     let [near, far] = [0, 1].map(|host| way.lab.ports()[host].netns());
     let to = SocketAddr::from((way.far, 9000));
-    let sink = far.run_in(|| UdpSocket::bind(to))??;
+    let sink = far.run_in_namespace(|| UdpSocket::bind(to))??;
     sink.set_read_timeout(Some(Duration::from_millis(500)))?;
-    let socket = near.run_in(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let socket = near.run_in_namespace(|| UdpSocket::bind("0.0.0.0:0"))??;
     let mut times = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -134,7 +134,7 @@ impl Tcpdump {
         ]);
         command.arg(file).arg("udp port 7001");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = at.netns().run_in(|| command.spawn())?.context("tcpdump")?;
+        let child = at.netns().run_in_namespace(|| command.spawn())?.context("tcpdump")?;
         clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
         Ok(Self(child))
     }

@@ -105,7 +105,8 @@ impl Bench {
             self.preload(&mut command);
         }
         self.referee.clear();
-        let ended = self.cable.lab.ports()[0].netns().run_in(|| command.output())?.context(tool.name())?;
+        let ended =
+            self.cable.lab.ports()[0].netns().run_in_namespace(|| command.output())?.context(tool.name())?;
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         clock::sleep_until_ns(clock::monotonic_ns() + 2 * u64::from(RETIRE_MS) * 1_000_000);
         let arrivals = self.referee.collect_all(self.packets)?;

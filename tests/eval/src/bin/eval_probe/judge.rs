@@ -32,7 +32,7 @@ struct Row {
 
 impl Row {
     /// A mechanism of ours, over the cable that it needs; a stand beside it is none.
-    fn is_ours(&self) -> bool {
+    fn is_own_packet(&self) -> bool {
         match self.mechanism {
             None | Some(ReleaseMechanism::Sleep) => false,
             Some(ReleaseMechanism::Live) => true,
@@ -119,7 +119,7 @@ fn ratio(rows: &[Row]) -> Option<f64> {
 
 fn best(output: &mut Output, load: Load, gap_us: u64, rows: &[Row]) {
     let sequential = rows.first().and_then(|row| row.p99).unwrap_or(0);
-    let ours = rows.iter().filter(|row| row.is_ours());
+    let ours = rows.iter().filter(|row| row.is_own_packet());
     let Some((name, p99)) = ours.filter_map(|row| Some((&row.name, row.p99?))).min_by_key(|(_, p99)| *p99)
     else {
         return;

@@ -80,8 +80,10 @@ pub(crate) struct Running {
 impl Running {
     fn flows(&mut self, lab: &Lab) -> anyhow::Result<()> {
         let to = SocketAddr::from((FAR, PORT));
-        let sink =
-            lab.ports()[1].netns().run_in(|| UdpSocket::bind(to))?.context("a sink of cross traffic")?;
+        let sink = lab.ports()[1]
+            .netns()
+            .run_in_namespace(|| UdpSocket::bind(to))?
+            .context("a sink of cross traffic")?;
         self.sinks.push(sink);
         for _ in 0..FLOWS {
             self.children.push(spawn(Some(lab.ports()[0].netns()), &[FLOW, &to.to_string()])?);
@@ -107,7 +109,7 @@ fn spawn(netns: Option<&NetNs>, arguments: &[&str]) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
     let child = match netns {
-        Some(netns) => netns.run_in(|| command.spawn())?,
+        Some(netns) => netns.run_in_namespace(|| command.spawn())?,
         None => command.spawn(),
     };
     child.context("a load does not start")

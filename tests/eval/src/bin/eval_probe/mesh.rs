@@ -134,7 +134,7 @@ fn lay_cables() -> anyhow::Result<()> {
             ip(&line)?;
         }
         // A tap forwards frames as it gets them. Those of a cable within one kernel lack checksums that no card will write.
-        let netns = NetNs::open_named(&format!("m{node}"))?;
+        let netns = NetNs::open_named_namespace(&format!("m{node}"))?;
         EthtoolCalls::open_in(&netns)?.set_offload("eth1", Offload::TxCsum, false)?;
         if node != SLOW {
             ip(&format!("link set t{node} master test"))?;

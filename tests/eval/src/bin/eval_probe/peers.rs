@@ -66,7 +66,7 @@ impl Ready {
             }
         };
         command.arg(&self.file).stdin(Stdio::null());
-        let ended = from.netns().run_in(|| command.output())?.context(self.peer.name())?;
+        let ended = from.netns().run_in_namespace(|| command.output())?.context(self.peer.name())?;
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         ensure!(ended.status.success(), "{}: {said}", self.peer.name());
         Ok(())

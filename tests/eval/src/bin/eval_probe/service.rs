@@ -104,7 +104,7 @@ fn frame_from(ends: &ProbeFrameEndpoints, port: u16, key: Key) -> Vec<u8> {
     let known = frames::frame(key, frames::SIZE);
     let payload = &known[ends.header_bytes() + UDP..];
     let mut frame = Vec::new();
-    ends.write_udp(port, frames::TO_PORT, payload, &mut frame);
+    ends.write_udp_frame(port, frames::TO_PORT, payload, &mut frame);
     frame
 }
 

@@ -115,9 +115,9 @@ impl Server {
         command.args(["httpd", "-f", "-p", &format!("{}:{PORT}", way.far), "-h"]).arg(way.file(""));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let netns = way.lab.ports()[1].netns();
-        let server = Self(netns.run_in(|| command.spawn())?.context("busybox")?);
+        let server = Self(netns.run_in_namespace(|| command.spawn())?.context("busybox")?);
         let end = clock::monotonic_ns() + 10_000_000_000;
-        while !netns.run_in(|| TcpStream::connect((way.far, PORT)).is_ok())? {
+        while !netns.run_in_namespace(|| TcpStream::connect((way.far, PORT)).is_ok())? {
             ensure!(clock::monotonic_ns() < end, "busybox does not listen");
             clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
         }

@@ -158,7 +158,7 @@ fn lab() -> anyhow::Result<Lab> {
 fn start(tool: &str, lab: &Lab, file: &Path) -> anyhow::Result<Option<Child>> {
     let command = &mut command(tool, file);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match lab.ports()[1].netns().run_in(|| command.spawn())? {
+    match lab.ports()[1].netns().run_in_namespace(|| command.spawn())? {
         Ok(child) => {
             clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
             Ok(Some(child))

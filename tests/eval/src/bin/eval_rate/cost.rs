@@ -26,11 +26,11 @@ pub(crate) fn send(lab: &Lab, size: u32, seconds: u64) -> anyhow::Result<(u64, f
     let bursts = seconds * 1_000_000_000 / EVERY_NS;
     let netns = NetNs::duplicate(port.netns())?;
     let before = interrupts()?;
-    let thread = netns.spawn_in("bursts".to_owned(), move || {
+    let thread = netns.spawn_in_namespace("bursts".to_owned(), move || {
         let start = clock::monotonic_ns();
         for burst in 0..bursts {
             clock::sleep_until_ns(start + burst * EVERY_NS);
-            program.run_live(&frame, 64, BURST)?;
+            program.run_on_live_frames(&frame, 64, BURST)?;
         }
         Ok(time_of(Path::new("/proc/thread-self")))
     })?;

@@ -23,7 +23,7 @@ const NAMES: [&str; 5] = ["xdp", "packet", "trafgen", "tcpreplay", "bare live fr
 pub(crate) fn dropping_lab() -> anyhow::Result<(BpfAttachment, Lab)> {
     let lab = Lab::cabled_pair()?;
     let port = &lab.ports()[1];
-    let attachment = xdp::attach_discard(port.netns(), port.link.index, &port.location())?;
+    let attachment = xdp::attach_discard_program(port.netns(), port.link.index, &port.location())?;
     Ok((attachment, lab))
 }
 

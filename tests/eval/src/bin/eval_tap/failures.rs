@@ -62,11 +62,11 @@ impl Failure {
         let mirror = rig.mirror_index()?;
         match self {
             Self::None => {}
-            Self::Down => links.set_up(mirror, false)?,
+            Self::Down => links.switch_interface(mirror, false)?,
             Self::Full => return Bursts::start(rig.middle()?, mirror, FLOOD).map(Some),
             Self::Unplugged => {
                 let far = rig.station(2);
-                NamespaceLinks::open_in(far.netns())?.set_up(far.link.index, false)?;
+                NamespaceLinks::open_in(far.netns())?.switch_interface(far.link.index, false)?;
             }
             Self::Deleted => links.delete_link(mirror)?,
             Self::Small => links.set_mtu(mirror, SMALL_MTU)?,

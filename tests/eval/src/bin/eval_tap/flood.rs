@@ -43,14 +43,14 @@ impl Bursts {
         let program = BpfProgram::load_xdp("bursts", &code, false)?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), peers::frame(plan.size));
-        let thread = netns.spawn_in("bursts".to_owned(), move || {
+        let thread = netns.spawn_in_namespace("bursts".to_owned(), move || {
             let start = clock::monotonic_ns();
             for burst in 0_u64.. {
                 if over.load(Ordering::Acquire) {
                     break;
                 }
                 clock::sleep_until_ns(start + burst * plan.every_ns);
-                program.run_live(&frame, plan.batch, plan.frames)?;
+                program.run_on_live_frames(&frame, plan.batch, plan.frames)?;
             }
             Ok(())
         })?;
@@ -94,12 +94,12 @@ pub(crate) fn paced(port: &LabPort, size: u32, per_ms: u64, ms: u64) -> anyhow::
         }
         Ok(ring.counts().taken)
     };
-    Ok(port.netns().spawn_in("flow".to_owned(), flow)?)
+    Ok(port.netns().spawn_in_namespace("flow".to_owned(), flow)?)
 }
 
 /// Sends datagrams as fast as a socket takes them.
 pub(crate) fn udp(from: &NetNs, to: SocketAddr, payload: usize, for_ns: u64) -> anyhow::Result<()> {
-    let socket = from.run_in(|| UdpSocket::bind("0.0.0.0:0"))??;
+    let socket = from.run_in_namespace(|| UdpSocket::bind("0.0.0.0:0"))??;
     socket.connect(to)?;
     let bytes = vec![0x5a; payload];
     let end = clock::monotonic_ns() + for_ns;

@@ -142,7 +142,7 @@ fn measure((_, middle, end, mirror): Case, seconds: u64) -> anyhow::Result<Found
         Mirror::Overloaded => Some(Bursts::start(rig.middle()?, rig.mirror_index()?, OVERLOAD)?),
         Mirror::Unplugged => {
             let far = rig.station(2);
-            NamespaceLinks::open_in(far.netns())?.set_up(far.link.index, false)?;
+            NamespaceLinks::open_in(far.netns())?.switch_interface(far.link.index, false)?;
             None
         }
     };

@@ -125,7 +125,7 @@ impl Rig {
 
     /// Number of the mirror's interface on the side of the tap.
     pub(crate) fn mirror_index(&self) -> anyhow::Result<u32> {
-        Ok(NamespaceLinks::open_in(self.middle()?)?.by_name("port2")?.index)
+        Ok(NamespaceLinks::open_in(self.middle()?)?.find_link_by_name("port2")?.index)
     }
 
     pub(crate) fn station(&self, number: usize) -> &LabPort {
@@ -162,13 +162,13 @@ impl Rig {
     fn bridge(&self) -> anyhow::Result<()> {
         let mut links = NamespaceLinks::open_in(self.middle()?)?;
         links.create_bridge(BRIDGE)?;
-        let bridge = links.by_name(BRIDGE)?.index;
+        let bridge = links.find_link_by_name(BRIDGE)?.index;
         for port in ["port0", "port1"] {
-            let index = links.by_name(port)?.index;
+            let index = links.find_link_by_name(port)?.index;
             links.set_master(index, Some(bridge))?;
         }
         links.set_mtu(bridge, BRIDGE_MTU)?;
-        Ok(links.set_up(bridge, true)?)
+        Ok(links.switch_interface(bridge, true)?)
     }
 
     /// Copies of what arrives at both ports, by the classifier that every kernel has.
@@ -185,7 +185,7 @@ impl Rig {
     fn tc(&self, arguments: &str) -> anyhow::Result<()> {
         let mut command = Command::new("tc");
         command.args(arguments.split(' '));
-        let output = self.middle()?.run_in(|| command.output())?.context("tc")?;
+        let output = self.middle()?.run_in_namespace(|| command.output())?.context("tc")?;
         ensure!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     }
@@ -263,8 +263,8 @@ pub(crate) fn prepare(
     Ok(match end {
         End::Stack if !is_redirected => None,
         End::Virtual => None,
-        End::Stack | End::Passed => Some(xdp::attach_pass(netns, index, &port.location())?),
-        End::Drop => Some(xdp::attach_discard(netns, index, &port.location())?),
+        End::Stack | End::Passed => Some(xdp::attach_xdp_pass_program(netns, index, &port.location())?),
+        End::Drop => Some(xdp::attach_discard_program(netns, index, &port.location())?),
         End::Merging => {
             ethtool.set_offload(INTERFACE, Offload::Gro, true)?;
             None

@@ -144,7 +144,11 @@ fn stand(system: System) -> anyhow::Result<Standing> {
     let rig = Rig::new(middle, [End::Stack, End::Stack, logger], false)?;
     let [_, far] = rig.address()?;
     let far = SocketAddr::from((far, PORT));
-    let sink = rig.station(1).netns().run_in(|| UdpSocket::bind(far))?.context("a socket at the far end")?;
+    let sink = rig
+        .station(1)
+        .netns()
+        .run_in_namespace(|| UdpSocket::bind(far))?
+        .context("a socket at the far end")?;
     Ok(Standing { system, rig, far, _sink: sink })
 }
 
@@ -192,7 +196,7 @@ impl Logger {
             .args(["-i", INTERFACE, "-n", "-B", &buffer, "-Z", "root", "-w"])
             .arg(directory.join("frames.pcap"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = port.netns().run_in(|| command.spawn())?.context("tcpdump")?;
+        let child = port.netns().run_in_namespace(|| command.spawn())?.context("tcpdump")?;
         pause(SETTLE_MS);
         Ok(Self::Peer(child))
     }

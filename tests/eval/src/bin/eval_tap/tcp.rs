@@ -78,8 +78,10 @@ fn measure(middle: Middle, end: End, load: Option<u64>, window: u64) -> anyhow::
     let rig = Rig::new(middle, [end, end, End::Drop], false)?;
     let [_, far] = rig.address()?;
     let address = SocketAddr::from((far, PORT));
-    let listener = rig.station(1).netns().run_in(|| TcpListener::bind(address))?.context("listening")?;
-    let mut near = rig.station(0).netns().run_in(|| TcpStream::connect(address))?.context("connecting")?;
+    let listener =
+        rig.station(1).netns().run_in_namespace(|| TcpListener::bind(address))?.context("listening")?;
+    let mut near =
+        rig.station(0).netns().run_in_namespace(|| TcpStream::connect(address))?.context("connecting")?;
     let (stream, _) = listener.accept()?;
     let sender = std::thread::spawn(move || {
         let (block, mut due) = (vec![0x5a; BLOCK], clock::monotonic_ns());

@@ -40,7 +40,7 @@ fn plan([tx, rx]: [String; 2]) -> Value {
 
 fn runner(store: &tempfile::TempDir) -> MethodRunner {
     let store = Some(store.path().to_owned());
-    let rights = Arc::new(ResidentThread::start_here("rigs").unwrap());
+    let rights = Arc::new(ResidentThread::start_thread_here("rigs").unwrap());
     MethodRunner::new(ServedTestTerms { store, ..ServedTestTerms::default() }, rights)
 }
 
@@ -62,7 +62,7 @@ fn pair() -> Option<Lab> {
     }
 }
 
-fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
+fn await_meter_end(runner: &MethodRunner, id: &str) -> TestProgress {
     let deadline = clock::monotonic_ns() + LIMIT_NS;
     loop {
         let progress = runner.find_test(id).unwrap().lock_progress().clone();
@@ -133,13 +133,13 @@ fn served_test_completes_and_stores_result() {
     assert_eq!((started.method, started.state), ("bisect", TestState::Running));
     let busy = runner.launch_test(request).unwrap_err().to_string();
     assert!(busy.contains(&started.id), "{busy}");
-    let ended = await_end(&runner, &started.id);
+    let ended = await_meter_end(&runner, &started.id);
     assert_eq!(ended.state, TestState::Complete, "{ended:?}");
     assert!(ended.trials >= 1 && ended.error.is_none(), "{ended:?}");
     assert!(matches!(ended.result, Some(MethodResult::Bisect(_))), "{ended:?}");
     assert!(store.path().join("methods").join(&started.id).join("result.json").exists());
     assert_eq!(runner.list_methods().len(), 1);
-    runner.stop_and_wait();
+    runner.stop_test_and_wait();
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn test_stopped_in_first_trial_stores_nothing() {
     let started = runner.launch_test(json!({"options": options, "plans": [plan(locations)]})).unwrap();
     assert!(runner.stop_method("another").is_none());
     runner.stop_method(&started.id).unwrap();
-    let ended = await_end(&runner, &started.id);
+    let ended = await_meter_end(&runner, &started.id);
     assert_eq!((ended.state, ended.trials), (TestState::Stopped, 0), "{ended:?}");
     assert!(!store.path().join("methods").join(&started.id).exists());
 }
@@ -179,7 +179,7 @@ fn failed_trial_fails_test_with_error() {
         // The interfaces are looked at already when the plan is read.
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
         Ok(started) => {
-            let ended = await_end(&runner, &started.id);
+            let ended = await_meter_end(&runner, &started.id);
             assert_eq!(ended.state, TestState::Failed);
             assert!(ended.error.is_some());
         }

@@ -148,7 +148,7 @@ fn load_above_limit_names_its_option() {
 #[test]
 fn bidirectional_plan_passes_load_check() {
     let start = request(&with_plan("rfc2544 --size 64,1518", "")).prepare_setup().unwrap();
-    check_loads(&start).unwrap();
+    check_method_loads(&start).unwrap();
     let MethodOptions::Rfc2544(options) = &start.options else { panic!("{:?}", start.options) };
     assert_eq!(options.line_bits_per_second, BitRate::new(2_000_000_000));
     let highest = options.maximum_load(FrameSize::MIN);
@@ -177,7 +177,7 @@ fn usual_sizes_have_room_for_headers_and_tag() {
         let line = format!("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s {more}");
         let start =
             request(&line).prepare_setup().unwrap_or_else(|error| panic!("{line}: {}", error.full_message()));
-        check_loads(&start).unwrap();
+        check_method_loads(&start).unwrap();
         let MethodOptions::Rfc2544(options) = &start.options else { panic!("{line}") };
         let sizes: Vec<u32> = options.frame_sizes_bytes.iter().map(|size| size.bytes()).collect();
         assert_eq!(sizes, [least, 128, 256, 512, 1024, 1280, 1518], "{line}");

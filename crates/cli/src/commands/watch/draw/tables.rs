@@ -111,7 +111,7 @@ pub(super) fn draw_streams(
     };
     let heading = format!("{} of {} streams{filter}, {order}{target}", streams.matching, streams.total);
     let mut rows = ScreenRows { left: area };
-    draw_line(frame, rows.take_rows(1), Line::styled(heading, Theme::title_style()));
+    draw_line(frame, rows.take_top_rows(1), Line::styled(heading, Theme::title_style()));
     let page = usize::from(rows.left.height.saturating_sub(1));
     let first = choose_first_row(state.selected_place(), page, streams.matching);
     let places = first..(first + page).min(streams.matching);
@@ -134,7 +134,7 @@ pub(super) fn draw_ports(
     let mut rows = ScreenRows { left: area };
     draw_line(
         frame,
-        rows.take_rows(1),
+        rows.take_top_rows(1),
         Line::styled(format!("{} ports", run.ports.len()), Theme::title_style()),
     );
     let first = if state.pane == SelectedPane::Ports { state.first_port } else { 0 };

@@ -3,7 +3,7 @@ use super::*;
 use crossbeam_channel::{Sender, unbounded};
 use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentDelivery, SegmentId};
 use packetrig_fleet::local::{LocalFabric, LocalIncoming, LocalRecords};
-use packetrig_fleet::term::{Identity, TermTimes};
+use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes};
 use packetrig_report::NodeName;
 use std::sync::{Mutex, MutexGuard};
 
@@ -86,9 +86,9 @@ fn run(name: &str) -> RunId {
     RunId(name.into())
 }
 
-fn identity(controller: &str) -> Identity {
+fn identity(controller: &str) -> ControllerIdentity {
     let [user, host, place] = [""; 3].map(str::to_owned);
-    Identity { controller: controller.into(), user, host, place, pid: std::process::id() }
+    ControllerIdentity { controller: controller.into(), user, host, place, pid: std::process::id() }
 }
 
 impl Bench {
@@ -100,7 +100,7 @@ impl Bench {
             broken: None,
             is_nearly_full: false,
         };
-        let watch = TermWatch::new(TermTimes::default());
+        let watch = ControllerTermWatch::new(ControllerTermTimes::default());
         let others =
             OtherRuns { records: fabric.open_records().unwrap(), watch, presences: None, reads_all: false };
         let reading = RunReading::new(incoming, others, Arc::default());
