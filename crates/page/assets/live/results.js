@@ -47,8 +47,8 @@ function resultLists(page, unfinished, query) {
   nameCompare();
   const list = page.results.length === 0
     ? el("p", {}, page.total === 0 ? "There are no results yet. `packetrig demo` makes one." : "No result matches these filters.")
-    : table("Results, the newest first", ["Result", "Select", "Verdict", "Name", "Kind", "Started", "Ended", "Streams", "Sent, frames", "Lost, frames"],
-      page.results.map((row) => resultRow(row, nameCompare)), [7, 8, 9]);
+    : table("Results, the newest first", ["Result", "Verdict", "Select", "Kind", "Started", "Ended", "Streams", "Sent, frames", "Lost, frames"],
+      page.results.map((row) => resultRow(row, nameCompare)), [6, 7, 8]);
   return [
     card("Past runs and test methods", el("p", { role: "status", class: "muted" }, `${count(page.matching)} of ${count(page.total)} results match`),
       el("p", { class: "controls" }, compare), list, pager(page, from, query)),
@@ -63,7 +63,9 @@ function resultRow(row, onSelect) {
     onSelect();
   } });
   box.checked = selected.has(row.id);
-  return [el("a", { href: resultAddress(row.id) }, row.id), box, verdict(row.verdict), row.name || DASH, row.kind, moment(row.started_ms), row.outcome,
+  // The name and the verdict come first: a narrow screen shows them without scrolling.
+  const result = el("div", { class: "result-cell" }, el("a", { href: resultAddress(row.id) }, row.name || row.id), row.name ? el("small", {}, row.id) : "");
+  return [result, verdict(row.verdict), box, row.kind, moment(row.started_ms), row.outcome,
     row.streams === null ? DASH : count(row.streams), row.sent === null ? DASH : count(row.sent), row.lost === null ? DASH : count(row.lost)];
 }
 
