@@ -345,6 +345,15 @@
     streams[0].before(make('div', { className: 'tools no-print' }, button));
   };
 
+  // --- Boxes whose table is wider say that they scroll. In a frame of its own: the mark changes sizes.
+  const markWideTables = () => {
+    const observer = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => {
+      const box = target.closest('.table-box');
+      box.toggleAttribute('data-wide', box.scrollWidth > box.clientWidth + 1);
+    })));
+    document.querySelectorAll('.table-box, .table-box > table').forEach((element) => observer.observe(element));
+  };
+
   addLocalTimes();
   document.querySelectorAll('table.sortable').forEach(sortRows);
   const data = document.getElementById('streams-data');
@@ -354,4 +363,5 @@
     watchChart(chart);
   });
   addUnfold();
+  markWideTables();
 })();

@@ -35,6 +35,9 @@ export function setAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
+/** What the browser or the user has set, and no fresh node has. */
+const KEPT = ["open", "data-wide"];
+
 /**
  * Makes `old` like `fresh` and changes only what differs, so that focus, selection, scrolling and opened details stay. Listeners of
  * `fresh` are not taken over.
@@ -46,7 +49,7 @@ function morph(old, fresh) {
     return;
   }
   for (const { name } of [...old.attributes]) {
-    if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    if (!KEPT.includes(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) setAttribute(old, name, value);
   morphChildren(old, [...fresh.childNodes]);
@@ -70,6 +73,22 @@ export function card(title, ...children) {
   return el("section", { class: "card", "aria-labelledby": id }, el("h2", { id }, title), ...children);
 }
 
+/** Marks boxes whose table is wider, so that they say that they scroll. In a frame of its own: the mark changes sizes. */
+const widths = new ResizeObserver((entries) => requestAnimationFrame(() => {
+  for (const { target } of entries) {
+    const box = target.closest(".table-box");
+    if (box) setAttribute(box, "data-wide", box.scrollWidth > box.clientWidth + 1 ? "" : null);
+  }
+}));
+
+/** A box in which a table scrolls sideways if the page is too narrow for it. */
+export function tableBox(label, shown) {
+  const box = el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": label }, shown);
+  widths.observe(box);
+  widths.observe(shown);
+  return box;
+}
+
 /** A table whose rows are arrays of cells; a cell is text or a node. `numbers` are the columns with numbers. */
 export function table(caption, header, rows, numbers = []) {
   const kind = (index) => (numbers.includes(index) ? "number" : null);
@@ -77,8 +96,7 @@ export function table(caption, header, rows, numbers = []) {
   const body = rows.map((row) =>
     el("tr", {}, row.map((cell, index) =>
       index === 0 ? el("th", { scope: "row" }, cell) : el("td", { class: kind(index) }, cell))));
-  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
+  return tableBox(caption, el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
 }
 
 /** An input with its label in a paragraph of the class `kind`, and what belongs to the input. */

@@ -1,6 +1,6 @@
 // All pairs of a run with probes: a grid of buttons that choose the pair, or a select if there are too many ends.
 
-import { el, field, option } from "./dom.js";
+import { el, field, option, tableBox } from "./dom.js";
 import { CELLS, cellOf, hasDirections, isPair, meaningOf, pairName } from "./probevalues.js";
 
 /** With more ends, there is no grid. */
@@ -39,10 +39,9 @@ function grid(probes, question) {
   const rows = ends.filter((end) => probes.lines.some((line) => line.from === end));
   const columns = ends.filter((end) => probes.lines.some((line) => line.to === end));
   const label = "All pairs: from row to column";
-  return el("div", { class: "table-box", tabindex: 0, role: "region", "aria-label": label },
-    el("table", { id: "probe-pairs" }, el("caption", { class: "visually-hidden" }, label),
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "from / to"), columns.map((to) => el("th", { scope: "col", class: "number" }, to)))),
-      el("tbody", {}, rows.map((from) => el("tr", {}, el("th", { scope: "row" }, from), columns.map((to) => pairCell(cells.get(JSON.stringify([from, to])), probes, question)))))));
+  return tableBox(label, el("table", { id: "probe-pairs" }, el("caption", { class: "visually-hidden" }, label),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "from / to"), columns.map((to) => el("th", { scope: "col", class: "number" }, to)))),
+    el("tbody", {}, rows.map((from) => el("tr", {}, el("th", { scope: "row" }, from), columns.map((to) => pairCell(cells.get(JSON.stringify([from, to])), probes, question)))))));
 }
 
 function pairSelect(probes, question, ends) {
