@@ -15,6 +15,8 @@ const TOP_MARGIN: f64 = 26.0;
 const BOTTOM_MARGIN: f64 = 40.0;
 const PLOT_WIDTH: f64 = CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN;
 const PLOT_HEIGHT: f64 = CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN;
+/// Rows for the names of marked values.
+const VALUE_NAME_ROWS: usize = 6;
 
 /// Maximum number of columns of a series. The plot is about this many SVG units wide.
 pub const MAX_COLUMNS: usize = 320;
@@ -458,19 +460,20 @@ impl Chart {
     }
 
     fn draw_value_lines(&self, svg: &mut Markup) {
-        // Names that would overlap go to the next of three rows.
-        let mut ends = [f64::MIN; 3];
+        // Names that would overlap go to the next row.
+        let mut ends = [f64::MIN; VALUE_NAME_ROWS];
         for value in &self.values {
             let x = self.x_coordinate_of(value.value);
             let width = value.name.chars().count() as f64 * 6.4 + 6.0;
-            // A name that fits into no row overlaps in the last one.
-            let row = ends.iter().position(|end| *end < x).unwrap_or(2);
-            ends[row] = x + width;
-            let path = format!("M{} {TOP_MARGIN}v{PLOT_HEIGHT}", format_coordinate(x));
-            svg.empty_element("path", &[("class", "value-line"), ("d", &path)]);
             // Near the right edge a name is written to the left of its line.
             // The drawing ends there, and text beyond its edge would be cut off.
             let is_at_end = x + width > CHART_WIDTH;
+            let (from, until) = if is_at_end { (x - width, x) } else { (x, x + width) };
+            // A name that fits into no row overlaps in the last one.
+            let row = ends.iter().position(|end| *end < from).unwrap_or(VALUE_NAME_ROWS - 1);
+            ends[row] = until;
+            let path = format!("M{} {TOP_MARGIN}v{PLOT_HEIGHT}", format_coordinate(x));
+            svg.empty_element("path", &[("class", "value-line"), ("d", &path)]);
             let class = if is_at_end { "value-name end" } else { "value-name" };
             let x = if is_at_end { x - 3.0 } else { x + 3.0 };
             let y = format_coordinate(TOP_MARGIN + 10.0 + row as f64 * 13.0);
