@@ -29,16 +29,18 @@ impl LegendEntry {
     }
 }
 
-/// Writes a chart with its title, a legend of its lines, and a note.
+/// Writes a chart with its title, a legend of its lines, and a note. `heading` is the element of the title:
+/// one level below the heading above the charts.
 pub(super) fn write_figure(
     page: &mut Markup,
+    heading: &'static str,
     title: &str,
     chart: &Chart,
     legend: &[LegendEntry],
     note: Option<&str>,
 ) {
     page.open_element("figure", &[])
-        .add_element("h4", &[], title)
+        .add_element(heading, &[], title)
         .append(&chart.draw_chart())
         .open_element("figcaption", &[]);
     if !legend.is_empty() {
@@ -67,9 +69,9 @@ pub(super) fn write_figure(
 }
 
 /// Writes the reason for an absent chart in its place.
-pub(super) fn write_absent_figure(page: &mut Markup, title: &str, reason: &str) {
+pub(super) fn write_absent_figure(page: &mut Markup, heading: &'static str, title: &str, reason: &str) {
     // The place stays: a chart that is simply missing would look like a fault of the page.
-    page.open_element("figure", &[("class", "absent-figure")]).add_element("h4", &[], title);
+    page.open_element("figure", &[("class", "absent-figure")]).add_element(heading, &[], title);
     page.open_element("p", &[("class", "absent")])
         .add_text("Not measured: ")
         .add_text(reason)

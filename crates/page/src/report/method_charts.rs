@@ -38,7 +38,7 @@ pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[M
         write_latency(page, &group);
     }
     if with_latency.is_empty() {
-        write_absent_figure(page, "Latency against load", "no trial measured latency.");
+        write_absent_figure(page, "h3", "Latency against load", "no trial measured latency.");
     }
     page.close_element("div");
 }
@@ -175,7 +175,7 @@ fn write_search_chart(page: &mut Markup, group: &TrialGroup<'_>, goals: &[Accept
     }
     // The trials come last, so that their marks lie on the lines of the bounds.
     chart.lines.push(ChartLine::Points { style: 5, points, is_joined: false, has_steps: false });
-    write_figure(page, &format!("Search, {}", group.name), &chart, &legend, Some(CHART_LEGEND));
+    write_figure(page, "h3", &format!("Search, {}", group.name), &chart, &legend, Some(CHART_LEGEND));
 }
 
 /// The best load so far of the selected trials, as steps that start at the first one.
@@ -254,7 +254,14 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
     // The largest of all trials, because the note is about every point of the chart.
     let bound = latencies.iter().map(|(_, latency)| latency.bound).max();
     let note = bound.map(|bound| format!("Values may be wrong by up to {}.", quantity::format_time(bound)));
-    write_figure(page, &format!("Latency against load, {}", group.name), &chart, &legend, note.as_deref());
+    write_figure(
+        page,
+        "h3",
+        &format!("Latency against load, {}", group.name),
+        &chart,
+        &legend,
+        note.as_deref(),
+    );
 }
 
 fn write_rfc2544_charts(page: &mut Markup, result: &Rfc2544Result) {
@@ -310,6 +317,7 @@ fn write_throughput_chart(page: &mut Markup, sizes: &[SizeBenchmark]) {
     let legend = [entry("what the line carries", 5), entry("measured", 1)];
     write_figure(
         page,
+        "h3",
         "Throughput (RFC 2544, 26.1)",
         &chart,
         &legend,
@@ -367,7 +375,7 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
                 has_steps: false,
             });
         }
-        write_figure(page, "Frame loss (RFC 2544, 26.3)", &chart, &legend, None);
+        write_figure(page, "h3", "Frame loss (RFC 2544, 26.3)", &chart, &legend, None);
     }
 }
 
@@ -419,7 +427,7 @@ fn write_loss_share_chart(page: &mut Markup, result: &LossShareResult) {
         });
         chart.lines.push(ChartLine::Points { style, points, is_joined: true, has_steps: false });
     }
-    write_figure(page, "Runs with loss", &chart, &legend, None);
+    write_figure(page, "h3", "Runs with loss", &chart, &legend, None);
 }
 
 fn write_convergence_chart(page: &mut Markup, result: &ConvergenceResult) {
@@ -449,6 +457,7 @@ fn write_convergence_chart(page: &mut Markup, result: &ConvergenceResult) {
     });
     write_figure(
         page,
+        "h3",
         "Loss of connectivity",
         &chart,
         &[],

@@ -159,6 +159,7 @@ fn write_rate_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
     if sent.is_none() && received.is_none() {
         return write_absent_figure(
             page,
+            "h4",
             "Rate",
             "neither the sender nor a receiver reported counts for each second.",
         );
@@ -185,7 +186,14 @@ fn write_rate_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
         legend.push(LegendEntry { name: "asked".to_owned(), style: 5, is_level: true, text });
     }
     let shaded = time.partial.map(|_| "Shaded: a second in which sending ended.");
-    write_figure(page, "Rate", &chart, &legend, time.is_cut.then_some(TRUNCATED_SERIES_NOTE).or(shaded));
+    write_figure(
+        page,
+        "h4",
+        "Rate",
+        &chart,
+        &legend,
+        time.is_cut.then_some(TRUNCATED_SERIES_NOTE).or(shaded),
+    );
 }
 
 /// Measured counts of one kind for each second.
@@ -198,12 +206,13 @@ fn list_quality_counts(
 
 fn write_loss_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let Some(loss) = stream.loss else {
-        return write_absent_figure(page, "Loss over time", explain_absent_loss(stream));
+        return write_absent_figure(page, "h4", "Loss over time", explain_absent_loss(stream));
     };
     let mut lost = list_quality_counts(stream, |second| Some(second.lost));
     if lost.is_empty() && loss.lost > 0 {
         return write_absent_figure(
             page,
+            "h4",
             "Loss over time",
             "the report does not say in which second frames were lost.",
         );
@@ -225,7 +234,7 @@ fn write_loss_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
     let legend = [LegendEntry { name: "lost".to_owned(), style: 2, is_level: false, text }];
     chart.lines.push(ChartLine::Series { name: "lost".to_owned(), style: 2, columns });
     let note = outages.map(describe_outages);
-    write_figure(page, "Loss over time", &chart, &legend, note.as_deref());
+    write_figure(page, "h4", "Loss over time", &chart, &legend, note.as_deref());
 }
 
 const fn explain_absent_loss(stream: &StreamReport) -> &'static str {
@@ -272,13 +281,18 @@ fn build_outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSp
 
 fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, report: &RunReport) {
     let Some(latency) = stream.latency else {
-        return write_absent_figure(page, "Latency over time", &explain_absent_latency(stream, report));
+        return write_absent_figure(page, "h4", "Latency over time", &explain_absent_latency(stream, report));
     };
     let means = list_quality_counts(stream, |second| second.delay_total_ns.checked_div(second.delayed));
     let longest =
         list_quality_counts(stream, |second| (second.delayed > 0).then(|| second.delay_max.as_u64()));
     if means.iter().all(Option::is_none) {
-        return write_absent_figure(page, "Latency over time", "the report has no latency for each second.");
+        return write_absent_figure(
+            page,
+            "h4",
+            "Latency over time",
+            "the report has no latency for each second.",
+        );
     }
     let [medians, p99s] = list_second_percentiles(stream);
     let known = KnownPercentiles::from_seconds(&means, &medians);
@@ -317,7 +331,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
         Some(error) => format!("Values may be {}. {kept}", describe_latency_error(error)),
         None => kept.to_owned(),
     };
-    write_figure(page, "Latency over time", &chart, &legend, Some(&note));
+    write_figure(page, "h4", "Latency over time", &chart, &legend, Some(&note));
 }
 
 /// The seconds with delays for which the percentiles are known.
@@ -379,6 +393,7 @@ fn write_latency_histogram(page: &mut Markup, stream: &StreamReport) {
     if stream.latency_histogram.is_empty() {
         return write_absent_figure(
             page,
+            "h4",
             "Latency distribution",
             "the version that made this report did not store it.",
         );
@@ -419,7 +434,7 @@ fn write_latency_histogram(page: &mut Markup, stream: &StreamReport) {
         known.join(", "),
         quantity::format_count_with_unit(latency.count, "frame")
     );
-    write_figure(page, "Latency distribution", &chart, &[], Some(&note));
+    write_figure(page, "h4", "Latency distribution", &chart, &[], Some(&note));
 }
 
 fn latency_percentiles(latency: &LatencyReport) -> [(&'static str, Nanos); 6] {
