@@ -108,7 +108,10 @@ export class TimePlot {
 
   /** Labels at the ends of lines, moved apart if they would cover each other. */
   placeEnds(series, toY, x) {
-    const ends = series.map((of, index) => ({ index, y: of.length ? toY(of.findLast((value) => value !== null) ?? 0) + 4 : null }));
+    const ends = series.map((of, index) => {
+      const last = of.findLast((value) => value !== null);
+      return { index, y: last === undefined ? null : toY(last) + 4 };
+    });
     const shown = ends.filter((end) => end.y !== null).sort((a, b) => a.y - b.y);
     shown.forEach((end, place) => {
       if (place > 0) end.y = Math.max(end.y, shown[place - 1].y + 14);

@@ -124,12 +124,17 @@ export async function showResult(context, id) {
     context.place(el("h1", {}, `Result ${id}`), methodCard(result), el("p", { class: "controls" }, download));
     return () => {};
   }
+  const title = el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict)));
+  // Probes are no streams: a report of them has no counts of frames, so losses and a ledger would show zeros that nobody measured.
+  if (result.probes && !result.streams.length) {
+    context.place(title, factsCard(result, download), criteriaCard(result), result.caveats.length ? caveatsCard(result) : "");
+    return () => {};
+  }
   const drawing = new LedgerDrawing();
   // Reports of older versions do not have `in_doubt`.
   drawing.update(accountsOf(result.ledger), { in_doubt: 0, ...result.lost });
   const plot = new TimePlot("Frames per second", ["sent", "received"], (value) => scaled(value, "fps"));
-  context.place(el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict))),
-    factsCard(result, download),
+  context.place(title, factsCard(result, download),
     el("div", { class: "live-grid" },
       el("div", { class: "stack" }, criteriaCard(result), caveatsCard(result),
         card("Frame rates", el("figure", {}, plot.node, el("figcaption", {}, "Frames in each whole second; the last second is partial")))),
@@ -177,20 +182,27 @@ export function save(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+function lossFigures({ lost }) {
+  return [
+    ["Lost, frames", count(lost.total)],
+    ["Lost on the path", count(lost.path)],
+    ["Lost by our sender", count(lost.sender)],
+    ["Lost by our receiver", count(lost.receiver)],
+    ["Lost in doubt", count(lost.in_doubt ?? 0)],
+  ];
+}
+
 function factsCard(report, download) {
+  const probes = report.probes && el("p", {}, el("a", { href: `#/probes?${new URLSearchParams({ plan: report.plan_sha256 })}` }, "Probes of this plan: all pairs, and one pair over its runs"));
   return card("Summary", figures([
     ["Name", report.name || DASH],
     ["Started", moment(Math.floor(report.started_wall_ns / 1e6))],
     ["Nodes that reported", `${report.coverage.reported} of ${report.coverage.expected}`],
-    ["Lost, frames", count(report.lost.total)],
-    ["Lost on the path", count(report.lost.path)],
-    ["Lost by our sender", count(report.lost.sender)],
-    ["Lost by our receiver", count(report.lost.receiver)],
-    ["Lost in doubt", count(report.lost.in_doubt ?? 0)],
+    ...(report.streams.length || !report.probes ? lossFigures(report) : []),
     ["Seed", String(report.seed)],
     ["Plan (SHA-256)", el("code", {}, report.plan_sha256.slice(0, 12))],
     ["Version", report.packetrig_version],
-  ]), el("p", { class: "controls" }, download));
+  ]), probes, el("p", { class: "controls" }, download));
 }
 
 function criteriaCard(report) {
