@@ -16,8 +16,6 @@ use std::collections::HashSet;
 
 /// Largest number of rows of a table; the CSV has all rows.
 const MAX_ROWS: usize = 64;
-/// Command that shows the columns that do not fit.
-const ALL_COLUMNS: &str = "`packetrig report show last --wide`";
 /// Largest number of characters of a name in a table.
 const LONGEST_NAME: usize = 32;
 

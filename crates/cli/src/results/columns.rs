@@ -1,10 +1,11 @@
 //! Tables of a report for the terminal. Their columns, headings and the order in which columns are left out of narrow tables are those
 //! of the report's lists.
 
-use super::{ALL_COLUMNS, MAX_ROWS, format_omitted_rows_line, shorten_name};
+use super::{MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
 use crate::output::TextStyle;
 use crate::table::format_fitted_table;
+use packetrig_report::RunReport;
 use packetrig_report::columns::{
     ALWAYS_SHOWN_RANK, CellValue, ColumnKind, ReportColumn, ReportTable, TerminalColumnPosition,
 };
@@ -21,8 +22,9 @@ fn format_cell<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'
     Some(format!("{}{shown}", place.prefix))
 }
 
-/// Renders the table of these rows; empty without rows.
+/// Renders the table of these rows of a report; empty without rows.
 pub(super) fn report_table<T: ReportTable>(
+    report: &RunReport,
     columns: &[PlacedColumn<T>],
     rows: &[T::Row<'_>],
     subjects: &str,
@@ -48,12 +50,14 @@ pub(super) fn report_table<T: ReportTable>(
             cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN_CELL.to_owned())).collect()
         })
         .collect();
+    // The run is named: the newest one may be another. Without `packetrig`, the line fits in 80 columns.
+    let all_columns = format!("`report show {} --wide`", report.run);
     let text = format_fitted_table(
         style.width(),
         &header,
         &cells,
         &list_least_important_headings(&columns),
-        ALL_COLUMNS,
+        &all_columns,
     );
     text + &format_omitted_rows_line(rows.len(), subjects, T::FILE)
 }

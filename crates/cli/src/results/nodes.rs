@@ -15,7 +15,7 @@ pub(super) fn format_nodes(report: &RunReport, style: TextStyle) -> String {
         return String::new();
     }
     let columns = NodeTable::terminal_columns(TerminalTable::Counts);
-    let mut text = report_table(&columns, &NodeTable::report_rows(report), "nodes", style);
+    let mut text = report_table(report, &columns, &NodeTable::report_rows(report), "nodes", style);
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);
     if let RunOutcome::Partial { reasons, .. } = &report.outcome {

@@ -8,6 +8,7 @@ use packetrig_report::{RunReport, StreamReport};
 /// Table of sent, received and lost frames.
 pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> String {
     report_table(
+        report,
         &StreamTable::terminal_columns(TerminalTable::Counts),
         &StreamTable::report_rows(report),
         "streams",
@@ -33,5 +34,5 @@ fn streams_with_value(
 ) -> String {
     // A stream without any of these values would be a row of dashes.
     let rows: Vec<&StreamReport> = report.streams.iter().filter(|stream| has_values(stream)).collect();
-    report_table(&StreamTable::terminal_columns(table), &rows, "streams", style)
+    report_table(report, &StreamTable::terminal_columns(table), &rows, "streams", style)
 }

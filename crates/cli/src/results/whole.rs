@@ -17,7 +17,7 @@ pub(super) fn format_ports(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let mut columns = PortTable::terminal_columns(TerminalTable::Counts);
     columns.retain(|(_, column)| is_fleet || column.name != "node");
-    let mut text = report_table(&columns, &PortTable::report_rows(report), "ports", style);
+    let mut text = report_table(report, &columns, &PortTable::report_rows(report), "ports", style);
     // On a fleet, most ports have the same back end for the same reason.
     let mut reasons: Vec<String> = report.ports.iter().map(back_end_reason).collect();
     let mut shown = BTreeSet::new();
