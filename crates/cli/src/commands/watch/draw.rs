@@ -109,7 +109,8 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
     draw_line(frame, rows.take_top_rows(1), format_run_line(run));
     draw_line(frame, rows.take_top_rows(1), build_preview_line(run, theme));
     draw_totals(frame, &mut rows, state, run);
-    if screen.height >= MIN_ROWS_FOR_LEDGER {
+    // A series of probes has no accounts: its ledger would show nothing but their names.
+    if screen.height >= MIN_ROWS_FOR_LEDGER && !run.ledger.is_empty() {
         ledger::draw_ledger(frame, rows.take_top_rows(ledger::LEDGER_ROWS), run, theme);
     } else {
         draw_line(frame, rows.take_top_rows(1), build_losses_line(run, theme));
@@ -155,8 +156,14 @@ fn draw_tables(
     }
 }
 
+/// Draws a line. A line that is too long ends with an ellipsis.
 fn draw_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
+    // Blanks at the end may be cut off: nothing is missing then.
+    let is_cut = Line::from(line.to_string().trim_end()).width() > usize::from(area.width);
     frame.render_widget(Paragraph::new(line), area);
+    if is_cut && !area.is_empty() {
+        frame.buffer_mut()[(area.right() - 1, area.y)].set_symbol("…");
+    }
 }
 
 fn build_title_line(state: &WatchState, theme: Theme) -> Line<'static> {

@@ -151,6 +151,39 @@ fn watch_screen_renders_at_any_size() {
 }
 
 #[test]
+fn long_names_keep_their_ends() {
+    let mut state = watched();
+    let mut long = live();
+    long["run"]["streams"]["columns"]["name"] = json!(["best-effort-customer-a", "best-effort-customer-b"]);
+    state.on_event(server_event("live", long.clone()));
+    let shown = screen(&state, 80, 24);
+    assert!(shown.contains("best-ef…stomer-a ") && shown.contains("best-ef…stomer-b "), "{shown}");
+    // Routes of one flow have its name. Without their column, the ports tell them apart.
+    long["run"]["streams"]["columns"]["name"] = json!(["video", "video"]);
+    long["run"]["streams"]["columns"]["port_rx"] = json!(["right", "below"]);
+    state.on_event(server_event("live", long));
+    let shown = screen(&state, 80, 24);
+    assert!(shown.contains("video l… > right ") && shown.contains("video l… > below "), "{shown}");
+}
+
+#[test]
+fn run_without_accounts_has_losses_in_one_line() {
+    let mut state = watched();
+    let mut probes = live();
+    probes["run"]["ledger"] = json!({});
+    probes["run"]["losses"]["path_or_in_doubt"] = Value::Null;
+    state.on_event(server_event("live", probes.clone()));
+    let shown = screen(&state, 80, 24);
+    assert!(shown.contains("Lost: sender 0 | path or in doubt ? | receiver 0"), "{shown}");
+    // With accounts, a place without a count has a question mark where the words have no room.
+    probes["run"]["ledger"] = json!({"built": 1});
+    state.on_event(server_event("live", probes));
+    let shown = screen(&state, 80, 24);
+    assert!(shown.contains("path or in doubt        ?  our receiver"), "{shown}");
+    assert!(shown.contains("refused      not measured"), "{shown}");
+}
+
+#[test]
 fn control_codes_in_names_are_removed() {
     let mut state = watched();
     let mut hostile = live();

@@ -38,7 +38,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
         for (account, name) in accounts {
             // An account that is absent was not measured: it must not be drawn as zero.
             let count = run.ledger.get(*account).map(|count| count.0);
-            lines.push(name_and_count(name, &count_or_unmeasured(count), width, Style::new()));
+            lines.push(name_and_count(name, count, width, Style::new()));
         }
         let x = area.x + u16::try_from(index).unwrap_or(0) * (width + LEDGER_COLUMN_GAP);
         let height = area.height.saturating_sub(1);
@@ -47,13 +47,19 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
 }
 
 fn build_place_line((place, lost): (&'static str, Option<u64>), width: u16, theme: Theme) -> Line<'static> {
-    name_and_count(place, &count_or_unmeasured(lost), width, loss_style(lost, theme))
+    name_and_count(place, lost, width, loss_style(lost, theme))
 }
 
 /// A name on the left and a count on the right.
-fn name_and_count(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
-    let gap = usize::from(width).saturating_sub(name.len() + count.len());
-    Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(count.to_owned(), style)])
+fn name_and_count(name: &str, count: Option<u64>, width: u16, style: Style) -> Line<'static> {
+    let width = usize::from(width);
+    let mut text = count_or_unmeasured(count);
+    // Where the words have no room beside the name, a question mark replaces them.
+    if count.is_none() && name.len() + text.len() >= width {
+        "?".clone_into(&mut text);
+    }
+    let gap = width.saturating_sub(name.len() + text.len());
+    Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(text, style)])
 }
 
 /// Style that makes losses stand out.

@@ -16,8 +16,11 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table};
 use serde_json::Value;
+use std::iter;
 
 const TABLE_COLUMN_SPACING: u16 = 1;
+/// The column with the whole route. A terminal has no room for a second one.
+const ROUTE_COLUMN: &str = "port_tx";
 
 /// A column of a table.
 #[derive(Clone, Copy)]
@@ -39,10 +42,7 @@ impl ShownColumn {
         let width = usize::from(self.form.width);
         match (self.name, self.kind) {
             ("state", _) => stream_state_text(text_of(value)),
-            // One column for the whole route: a terminal has no room for two.
-            ("port_tx", _) => {
-                make_printable(&format!("{} > {}", text_of(value), text_of(row.value("port_rx"))))
-            }
+            (ROUTE_COLUMN, _) => format_route(row),
             (_, ColumnKind::Text) => value.as_str().map_or_else(dash_text, make_printable),
             (_, ColumnKind::YesNo) => link_state_name(value.as_bool()),
             (_, ColumnKind::Percent) => format_percent_or_dash(value.as_f64()),
@@ -53,6 +53,10 @@ impl ShownColumn {
             _ => fitting_count(json_u64_of(value), width),
         }
     }
+}
+
+fn format_route(row: &impl LiveRow) -> String {
+    make_printable(&format!("{} > {}", text_of(row.value(ROUTE_COLUMN)), text_of(row.value("port_rx"))))
 }
 
 fn text_of(value: &Value) -> &str {
@@ -168,12 +172,15 @@ fn draw_table(
         };
         align_cell(index, format!("{}{mark}", column.form.heading))
     });
-    let lines = rows.iter().map(|(row, style)| {
-        let cells = shown.iter().enumerate().map(|(index, column)| {
-            let text = row.as_ref().map_or_else(|| "…".to_owned(), |row| column.format_cell(row));
-            align_cell(index, text)
+    let other_widths: u16 = shown.iter().skip(1).map(|column| column.form.width + TABLE_COLUMN_SPACING).sum();
+    let name_width = area.width.saturating_sub(other_widths);
+    let names = list_row_names(&shown, rows);
+    let lines = rows.iter().zip(names).map(|((row, style), name)| {
+        let others = shown.iter().enumerate().skip(1).map(|(index, column)| {
+            let text = row.as_ref().map_or_else(unsent_text, |row| column.format_cell(row));
+            align_cell(index, elide_middle(&text, column.form.width))
         });
-        Row::new(cells).style(*style)
+        Row::new(iter::once(align_cell(0, elide_middle(&name, name_width))).chain(others)).style(*style)
     });
     let widths = shown.iter().enumerate().map(|(index, column)| {
         if index == 0 { Constraint::Min(column.form.width) } else { Constraint::Length(column.form.width) }
@@ -182,6 +189,41 @@ fn draw_table(
         .header(Row::new(titles).style(theme.faint_style()))
         .column_spacing(TABLE_COLUMN_SPACING);
     frame.render_widget(table, area);
+}
+
+/// Names of the rows. Routes of one flow have the same name, so each name has its route if the table has no column for it.
+fn list_row_names(shown: &[ShownColumn], rows: &[(Option<impl LiveRow>, Style)]) -> Vec<String> {
+    let Some(column) = shown.first() else { return Vec::new() };
+    let has_route = shown.iter().any(|column| column.name == ROUTE_COLUMN);
+    let names: Vec<Option<String>> =
+        rows.iter().map(|(row, _)| row.as_ref().map(|row| column.format_cell(row))).collect();
+    let is_unique = |name: &String| names.iter().flatten().filter(|other| *other == name).count() == 1;
+    rows.iter()
+        .zip(&names)
+        .map(|((row, _), name)| match (row, name) {
+            (Some(row), Some(name)) if !has_route && !is_unique(name) => {
+                format!("{name} {}", format_route(row))
+            }
+            (_, Some(name)) => name.clone(),
+            (_, None) => unsent_text(),
+        })
+        .collect()
+}
+
+/// Text of a cell whose row was requested and will come.
+fn unsent_text() -> String {
+    "…".to_owned()
+}
+
+/// Shortens a text to this width. Beginning and end stay: many names differ only at their ends.
+fn elide_middle(text: &str, width: u16) -> String {
+    let (length, width) = (text.chars().count(), usize::from(width));
+    if length <= width {
+        return text.to_owned();
+    }
+    let Some(kept) = width.checked_sub(1) else { return String::new() };
+    let end = kept.div_ceil(2);
+    text.chars().take(kept - end).chain(['…']).chain(text.chars().skip(length - end)).collect()
 }
 
 /// Returns a cell. The first column has names, so its text is at the left; other columns align at the right.
