@@ -114,8 +114,8 @@ class LiveView {
         el("div", { class: "stack" }, card("Totals", this.figures, el("p", { class: "muted" }, "Counters of ", this.sampled)), rates, gaps),
         card("Where frames went", this.lossNote, this.ledger.figure)),
       card("Streams", this.streams.node), card("Ports", this.portsBox), this.findingsCard, this.neighboursCard);
-    this.none = card("No run", el("p", {}, this.mayControl
-      ? "This server has no configuration. A script can send one over the OTG API, or you load a JSON file below. Nothing is sent before somebody starts a stream."
+    this.none = card("No configuration", el("p", {}, this.mayControl
+      ? "This server has no configuration. A script can send one over the OTG API, or you load a JSON file above, under Configuration. Nothing is sent before somebody starts a stream."
       : "This server has no configuration now. This page shows the run as soon as there is one."));
     this.controls = this.mayControl ? this.buildControls() : el("p", { class: "muted" }, "You may look, but not start or stop streams.");
     this.context.place(el("div", { class: "live-title" }, this.title, this.state), this.ended, this.controls, this.none, this.run);

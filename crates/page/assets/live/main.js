@@ -97,16 +97,18 @@ async function show() {
     if (isCurrent()) leave = shown;
     else shown();
   } catch (error) {
-    if (isCurrent()) main.replaceChildren(problem(error));
+    if (isCurrent()) main.replaceChildren(...problem(titleOf(page), error));
   }
-  if (isCurrent()) document.title = `${PAGES[page]?.title ?? "?"} – packetrig`;
+  if (isCurrent()) document.title = `${titleOf(page)} – packetrig`;
 }
 
+const titleOf = (page) => (Object.hasOwn(PAGES, page) ? PAGES[page].title : "No such page");
+
 /** What failed, and what to do. */
-function problem(error) {
+function problem(title, error) {
   const lines = String(error.message ?? error).split("\n");
   const retry = el("button", { type: "button", onclick: () => begin() }, "Try again");
-  return el("section", { class: "card", role: "alert" }, el("h2", {}, "This could not be loaded"), lines.map((line) => el("p", {}, line)), retry);
+  return [el("h1", {}, title), el("section", { class: "card", role: "alert" }, el("h2", {}, "This could not be loaded"), lines.map((line) => el("p", {}, line)), retry)];
 }
 
 async function begin() {
@@ -114,7 +116,7 @@ async function begin() {
     server = await get("state");
   } catch (error) {
     setLink("lost", "✗ No connection");
-    main.replaceChildren(problem(error));
+    main.replaceChildren(...problem("No connection", error));
     return;
   }
   document.getElementById("version").textContent = server.version;

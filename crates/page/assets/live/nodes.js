@@ -45,11 +45,11 @@ function content(data) {
   const rows = data.nodes.map(nodeRow);
   for (const node of data.never_heard) rows.push([node, "✗ never heard", ...Array(header.length - 2).fill(DASH)]);
   const age = data.heard_ms_ago;
-  const note = age === null ? "`packetrig fleet up` has not written what it heard: it does not run, or has just begun."
+  const note = age === null ? [el("code", {}, "packetrig fleet up"), " has not written what it heard: it does not run, or has just begun."]
     : age > STALE_MS ? `✗ fleet up has not listened for ${nanoseconds(age * 1e6)}, so this is old.` : `✓ heard ${nanoseconds(age * 1e6)} ago`;
   const server = data.server === null ? ABSENT : data.server.failure ? `✗ ${data.server.failure}` : `✓ works, ${scaled(data.server.disk_free_bytes, "B")} free`;
   return [card("Fleet", el("p", { role: "status" }, note), el("p", {}, `Message server: ${server}`),
-    rows.length ? table("Nodes of the fleet", header, rows, [7]) : el("p", {}, "No node has joined yet. `packetrig fleet invite` prints a line with which one joins."))];
+    rows.length ? table("Nodes of the fleet", header, rows, [7]) : el("p", {}, "No node has joined yet. ", el("code", {}, "packetrig fleet invite"), " prints a line with which one joins."))];
 }
 
 /** Shows the nodes; returns what ends that. */

@@ -46,7 +46,7 @@ function resultLists(page, unfinished, query) {
   };
   nameCompare();
   const list = page.results.length === 0
-    ? el("p", {}, page.total === 0 ? "There are no results yet. `packetrig demo` makes one." : "No result matches these filters.")
+    ? el("p", {}, page.total === 0 ? ["There are no results yet. ", el("code", {}, "packetrig demo"), " makes one."] : "No result matches these filters.")
     : table("Results, the newest first", ["Result", "Verdict", "Select", "Kind", "Started", "Ended", "Streams", "Sent, frames", "Lost, frames"],
       page.results.map((row) => resultRow(row, nameCompare)), [6, 7, 8]);
   return [
@@ -239,6 +239,10 @@ function methodCard(result) {
 
 export async function showComparison(context, query) {
   const [a, b] = [query.get("a") ?? "", query.get("b") ?? ""];
+  if (!a || !b) {
+    context.place(el("h1", {}, "Comparison"), card("Nothing to compare", el("p", {}, "Select two results in ", el("a", { href: "#/runs" }, "the list"), ".")));
+    return () => {};
+  }
   const report = await get(`compare?${new URLSearchParams({ a, b })}`);
   const value = (number, unit) => (number !== null && unit === "ns" ? nanoseconds(number) : number === null ? ABSENT : `${Number(number.toPrecision(6))} ${unit}`);
   const rows = report.figures.map((figure) => [figure.subject ? `${figure.name} of ${figure.subject}` : figure.name, value(figure.before, figure.unit), value(figure.after, figure.unit),

@@ -121,6 +121,7 @@ function recordingOf(recording) {
 
 /** Why the counts of a tap are old; empty if they are not. */
 function ageOf(tap, nowMs) {
+  if (!tap.process_runs && !tap.accounts) return "The tap's process was detached or has died before it wrote any counts.";
   if (!tap.process_runs) return "The tap's process was detached or has died, so these counts are old.";
   if (tap.accounts?.is_final || tap.counted_ms === null || nowMs - tap.counted_ms <= OLD_MS) return "";
   return `The tap's process runs but has not written its counts for ${Math.floor((nowMs - tap.counted_ms) / 1000)} s, so they are old.`;
@@ -131,7 +132,7 @@ function tapCard(tap, nowMs, remembered) {
   const old = el("p", { class: "apart" }, `? ${age} `, el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
   const parts = [el("p", { class: "muted" }, `By ${tap.method}: ${tap.why}`), factsOf(tap),
     tap.caveats.length ? el("ul", { class: "apart", "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", age ? old : ""];
-  if (!tap.accounts) return card(`Tap ${tap.name}`, ...parts, el("p", {}, "Its process has not written any counts yet."));
+  if (!tap.accounts) return card(`Tap ${tap.name}`, ...parts, tap.process_runs ? el("p", {}, "Its process has not written any counts yet.") : "");
   const directions = tap.accounts.directions.map((direction) => new DirectionAccounts(direction));
   const key = JSON.stringify([tap.name, tap.since_ms, tap.process]);
   if (!remembered.has(key)) remembered.set(key, new TapRates());
