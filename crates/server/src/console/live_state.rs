@@ -14,6 +14,7 @@ use packetrig_report::LossPlaces;
 use packetrig_stats::counts::{DelaySummary, StreamTxCounts};
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::live_loss::LiveLoss;
+use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
 use std::sync::Arc;
 
@@ -196,7 +197,17 @@ fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: 
             compute_stream_loss(stream, index, sample, state == TransmitState::Started)
         })
         .fold(LiveLoss::default(), LiveLoss::plus);
-    let places = LossPlaces::from_end_counters(loss.lost, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
+    let ends: Vec<(&TxCounters, RxCounters)> = sample
+        .ports
+        .iter()
+        .map(|(_, tx, rx)| {
+            // Interface and receiver are not read at the same time. While frames move, those between the two are
+            // not lost, so only drops of the ring are losses of the receiver.
+            let arrived = rx.arrived.filter(|_| !in_motion);
+            (tx, RxCounters { arrived, ..*rx })
+        })
+        .collect();
+    let places = LossPlaces::from_end_counters(loss.lost, ends.iter().map(|(tx, rx)| (*tx, rx)));
     LiveLosses {
         loss,
         in_motion,
