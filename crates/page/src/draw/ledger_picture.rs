@@ -274,24 +274,28 @@ const ZONE_HEIGHT: f64 = 30.0;
 pub(super) fn draw_narrow_diagram(flow: &LedgerDiagram) -> Markup {
     let mut body = Markup::new();
     let mut y = 4.0;
+    // True if the count is unknown above or below the rows between two stations.
+    let mut is_gap_unknown = false;
     for (index, station) in flow.stations.iter().enumerate() {
         let is_path = station.is_before_path();
         // The first four stations belong to the sender.
         // The path's zone is opened behind the fourth station below, so that its exits are in it.
         if index == 0 || index == 4 {
             let name = if station.side() == LedgerSide::Sender { "Our sender" } else { "Our receiver" };
-            y = draw_narrow_zone(&mut body, name, y, index > 0);
+            y = draw_narrow_zone(&mut body, name, y, (index > 0).then_some(is_gap_unknown));
         }
         y = draw_narrow_station(&mut body, station, y, index + 1 == flow.stations.len());
+        let next = flow.stations.get(index + 1).unwrap_or(station);
+        is_gap_unknown = is_unknown(station, next);
         if is_path {
-            y = draw_narrow_zone(&mut body, "Device and path", y, true);
+            y = draw_narrow_zone(&mut body, "Device and path", y, Some(is_gap_unknown));
         }
         for exit in &station.exits {
-            y = draw_narrow_exit(&mut body, flow, exit, y);
+            y = draw_narrow_exit(&mut body, flow, exit, y, is_gap_unknown);
         }
         if is_path {
             for joined in &flow.joined {
-                y = draw_narrow_joined(&mut body, joined, y);
+                y = draw_narrow_joined(&mut body, joined, y, is_gap_unknown);
             }
         }
         if let FlowBalance::Broken(_) = &station.balance {
@@ -322,17 +326,14 @@ fn draw_narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
     );
 }
 
-fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f64 {
-    if has_trunk {
-        draw_narrow_trunk(svg, y, ZONE_HEIGHT, false);
+/// Draws the heading of a zone. `trunk`: whether its count is unknown, if the trunk passes the heading.
+fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, trunk: Option<bool>) -> f64 {
+    if let Some(is_unknown) = trunk {
+        draw_narrow_trunk(svg, y, ZONE_HEIGHT, is_unknown);
     }
-    let line = format!(
-        "M{} {}H{NARROW_PICTURE_WIDTH}",
-        if has_trunk { NARROW_FLOW_X + NARROW_FLOW_WIDTH + 8.0 } else { 0.0 },
-        format_coordinate(y + 8.0)
-    );
+    let x = if trunk.is_some() { NARROW_FLOW_X + NARROW_FLOW_WIDTH + 8.0 } else { 0.0 };
+    let line = format!("M{} {}H{NARROW_PICTURE_WIDTH}", format_coordinate(x), format_coordinate(y + 8.0));
     svg.empty_element("path", &[("class", "zone-line"), ("d", &line)]);
-    let x = if has_trunk { NARROW_FLOW_X + NARROW_FLOW_WIDTH + 8.0 } else { 0.0 };
     svg.add_element(
         "text",
         &[("class", "zone-name"), ("x", &format_coordinate(x)), ("y", &format_coordinate(y + 24.0))],
@@ -377,9 +378,15 @@ fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last:
     y + STATION_HEIGHT
 }
 
-fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y: f64) -> f64 {
+fn draw_narrow_exit(
+    svg: &mut Markup,
+    flow: &LedgerDiagram,
+    exit: &LossBranch,
+    y: f64,
+    is_trunk_unknown: bool,
+) -> f64 {
     // The trunk continues beside the exits, so that the rows of one column are one flow.
-    draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
+    draw_narrow_trunk(svg, y, EXIT_HEIGHT, is_trunk_unknown);
     let middle = y + EXIT_HEIGHT / 2.0;
     let edge = NARROW_FLOW_X + NARROW_FLOW_WIDTH;
     let class = choose_exit_class(exit);
@@ -415,8 +422,8 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y
     y + EXIT_HEIGHT
 }
 
-fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64) -> f64 {
-    draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
+fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64, is_trunk_unknown: bool) -> f64 {
+    draw_narrow_trunk(svg, y, EXIT_HEIGHT, is_trunk_unknown);
     // The arrow points from right to left: these frames enter the flow.
     let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);
     let edge = NARROW_FLOW_X + NARROW_FLOW_WIDTH;
