@@ -63,6 +63,7 @@ export class LedgerDrawing {
     this.steps = steps;
     this.about = about;
     this.parts = [];
+    this.pieces = [];
     this.list = el("ol", { class: "ledger-list" });
     this.shape = svg("g");
     this.node = svg("svg", { class: "ledger", role: "img", "aria-details": id }, hatching(), this.shape);
@@ -100,6 +101,10 @@ export class LedgerDrawing {
       if (part.flow) drawFlow(part, value);
       if (step.isLoss || step.isSaid || step.station === "built" || step.station === "counted") says.push(`${name} ${text}`);
     }
+    for (const { shape, stations } of this.pieces) {
+      const isUnknown = stations.some(({ step }) => isAbsent(valueOf(step)));
+      setAttribute(shape, "class", isUnknown ? "ledger-trunk is-unknown" : "ledger-trunk");
+    }
     setAttribute(this.node, "aria-label", `${this.about}: ${says.join(", ")}`);
   }
 
@@ -110,7 +115,8 @@ export class LedgerDrawing {
     let y = 6;
     const boxes = steps.map((step, index) => ({ ...step, index })).filter((step) => step.box);
     let trunk = y;
-    const endTrunk = () => shapes.push(svg("rect", { class: "ledger-trunk", x: TRUNK_X, y: trunk + ROW, width: TRUNK_WIDTH, height: y - trunk - ROW - GAP }));
+    const trunks = [];
+    const endTrunk = () => trunks.push([trunk + ROW, y - GAP]);
     for (const box of boxes) {
       if (box.isCopy) {
         endTrunk();
@@ -138,8 +144,19 @@ export class LedgerDrawing {
       y += ROW + (steps[steps.indexOf(step) + 1]?.box ? GAP : 0);
     }
     setAttribute(this.node, "viewBox", `0 0 ${WIDTH} ${y + GAP}`);
-    this.shape.replaceChildren(...shapes);
+    this.pieces = trunks.flatMap(([top, bottom]) => this.trunkPieces(top, bottom));
+    this.shape.replaceChildren(...this.pieces.map((piece) => piece.shape), ...shapes);
     this.list.replaceChildren(...items);
+  }
+
+  /** The pieces of a trunk, each with the stations at its ends. */
+  trunkPieces(top, bottom) {
+    const stations = this.parts.filter(({ step, y }) => step.station && y > top && y < bottom);
+    const cuts = [top, ...stations.map((part) => part.y), bottom];
+    return cuts.slice(1).map((end, index) => ({
+      shape: svg("rect", { x: TRUNK_X, y: cuts[index], width: TRUNK_WIDTH, height: end - cuts[index] }),
+      stations: stations.slice(Math.max(0, index - 1), index + 1),
+    }));
   }
 
   part(step, y) {
