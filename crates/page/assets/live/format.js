@@ -78,11 +78,12 @@ export function local(ms) {
   return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())} (${zone})`;
 }
 
-/** A moment in UTC and in local time. */
+/** A moment in UTC and in local time. Where local time is UTC, it would say the same twice. */
 export function moment(ms) {
   if (isAbsent(ms)) return el("span", { class: "absent" }, ABSENT);
-  return el("time", { datetime: new Date(ms).toISOString(), title: local(ms) }, utc(ms),
-    el("br"), el("span", { class: "muted" }, local(ms)));
+  const at = new Date(ms);
+  const here = at.getTimezoneOffset() === 0 ? [] : [el("br"), el("span", { class: "muted" }, local(ms))];
+  return el("time", { datetime: at.toISOString(), title: local(ms) }, utc(ms), ...here);
 }
 
 /** The same; a dash if there is none. */

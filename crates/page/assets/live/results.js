@@ -246,7 +246,7 @@ export async function showComparison(context, query) {
   const report = await get(`compare?${new URLSearchParams({ a, b })}`);
   const value = (number, unit) => (number !== null && unit === "ns" ? nanoseconds(number) : number === null ? ABSENT : `${Number(number.toPrecision(6))} ${unit}`);
   const rows = report.figures.map((figure) => [figure.subject ? `${figure.name} of ${figure.subject}` : figure.name, value(figure.before, figure.unit), value(figure.after, figure.unit),
-    value(figure.difference, figure.unit), figure.percent === null ? DASH : percent(figure.percent), changeWord(figure.change)]);
+    value(figure.difference, figure.unit), figure.percent === null ? DASH : percent(figure.percent), changeWord(figure)]);
   const plot = new TimePlot("Frames received per second", ["first", "second"], (frames) => scaled(frames, "fps"));
   const areRuns = report.before.kind === "run" && report.after.kind === "run";
   const title = (label) => el("span", {}, el("a", { href: resultAddress(label.id) }, label.id), ` ${label.name} `, verdict(label.verdict));
@@ -262,7 +262,9 @@ export async function showComparison(context, query) {
   return () => plot.close();
 }
 
-function changeWord(change) {
+function changeWord({ change, difference }) {
+  // A difference that is no larger than the error of the measurement is no change.
+  if (change === "same" && difference) return "≈ within the error";
   const sign = { better: "▲", worse: "▼", same: "=" }[change] ?? "";
   return `${sign} ${String(change).replaceAll("_", " ")}`.trim();
 }
