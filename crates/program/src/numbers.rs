@@ -10,6 +10,11 @@ pub fn format_count(value: u64) -> String {
     NUMBER_FORM.format_count(value)
 }
 
+/// Formats a count of things: `1 file`, `1 234 files`.
+pub fn format_count_of(value: u64, singular: &str) -> String {
+    format!("{} {singular}{}", format_count(value), if value == 1 { "" } else { "s" })
+}
+
 /// Formats a signed count like [`format_count`].
 pub fn format_signed(value: i64) -> String {
     format!("{}{}", if value < 0 { "-" } else { "" }, format_count(value.unsigned_abs()))

@@ -31,7 +31,7 @@ fn changed_log_byte_is_found_in_its_file() {
         let files = number(&checked, "/log/files");
         assert_eq!((number(&checked, "/log/checksums/files"), files > 0), (files, true), "{checked}");
         let text = shown(directory.path());
-        assert!(text.contains(&format!("checksums of {files} files")), "{text}");
+        assert!(text.contains(&format!("checksums of {files} file")), "{text}");
         let mut paths: Vec<PathBuf> =
             std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.retain(|path| path.metadata().unwrap().len() > 0);

@@ -4,7 +4,7 @@
 
 use super::{MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::table::format_table;
-use packetrig_program::numbers::format_scaled;
+use packetrig_program::numbers::{format_count_of, format_scaled};
 use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
 use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
@@ -24,10 +24,10 @@ pub(super) fn format_probes(report: &RunReport) -> String {
         _ => ("", "probes", "one each"),
     };
     let mut text = format!(
-        "  {}: {most}{} {what} for each of {} pairs, {each} {}, {} B\n",
+        "  {}: {most}{} {what} for each of {}, {each} {}, {} B\n",
         probes.method,
         probes.count,
-        probes.lines.len(),
+        format_count_of(probes.lines.len() as u64, "pair"),
         probes.interval,
         probes.size
     );

@@ -148,7 +148,10 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     let invalid =
         row.back_to_back.as_ref().and_then(PartOutcome::measured_value).and_then(|part| part.invalid.clone());
     let faults = count_faults(row).into_iter().filter(|(_, count)| *count > 0);
-    let faults = faults.map(|(what, count)| format!("{size} {what}: {count} trials did not measure it"));
+    let faults = faults.map(|(what, count)| {
+        let trials = if count == 1 { "trial" } else { "trials" };
+        format!("{size} {what}: {count} {trials} did not measure it")
+    });
     let parts = describe_unmeasured(&format!("{size} latency"), row.latency.as_ref())
         .into_iter()
         .chain(describe_unmeasured(&format!("{size} back-to-back"), row.back_to_back.as_ref()))

@@ -4,7 +4,7 @@ use super::values::sampling_remark;
 use super::{exporter_name, utc_time_text};
 use crate::args::FlowStats as Arguments;
 use crate::error::Error;
-use crate::numbers::{format_count, format_percent, format_scaled, per_second};
+use crate::numbers::{format_count, format_count_of, format_percent, format_scaled, per_second};
 use crate::output::{CommandOutput, print_remark};
 use crate::protocols;
 use crate::table::format_table;
@@ -75,10 +75,10 @@ fn stats_json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde
 fn stats_text(files: usize, totals: &FlowTotals) -> String {
     let sum = &totals.sum;
     let mut text = format!(
-        "{} records of {} flows in {} files\n",
-        format_count(totals.records),
-        format_count(sum.flows),
-        format_count(files as u64)
+        "{} of {} in {}\n",
+        format_count_of(totals.records, "record"),
+        format_count_of(sum.flows, "flow"),
+        format_count_of(files as u64, "file")
     );
     // Without a record there is no span, and no rate.
     let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };

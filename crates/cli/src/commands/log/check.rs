@@ -3,7 +3,7 @@
 use crate::args::CheckLog as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::format_count;
+use crate::numbers::{format_count, format_count_of};
 use crate::output::CommandOutput;
 use crate::table::format_table;
 use packetrig_link::DIRECTION_NAMES;
@@ -80,7 +80,7 @@ fn log_check_text(checked: &LogCheck) -> String {
         Some(false) => "the log is not complete",
         None => "no frame is known to be missing, but the log may be incomplete",
     };
-    lines.push(format!("{} files: {verdict}", format_count(checked.files)));
+    lines.push(format!("{}: {verdict}", format_count_of(checked.files, "file")));
     text + &lines.join("\n") + "\n"
 }
 
@@ -119,9 +119,9 @@ fn describe_checksums(checksums: LogChecksums) -> String {
             .to_owned();
     }
     let mut text = format!(
-        "checked: the numbers of frames, and checksums of {} files and {} lines of the index",
-        format_count(files),
-        format_count(lines)
+        "checked: the numbers of frames, and checksums of {} and {} of the index",
+        format_count_of(files, "file"),
+        format_count_of(lines, "line")
     );
     if files_without + lines_without > 0 {
         let (files, lines) = (format_count(files_without), format_count(lines_without));

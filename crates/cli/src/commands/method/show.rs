@@ -5,7 +5,7 @@ use super::trial_runner::TrialRunner;
 use super::watch::TrialToBegin;
 use crate::args::MethodRunOptions;
 use crate::exit::CommandExit;
-use crate::numbers::{format_count, format_percent};
+use crate::numbers::{format_count, format_count_of, format_percent};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_method::journal::MethodJournalEntry;
@@ -170,7 +170,8 @@ impl StoredTest {
     }
 
     fn to_text(&self) -> String {
-        let heading = format!("Test {} ({}), {} trials\n", self.id, self.report.options.name(), self.trials);
+        let trials = format_count_of(u64::from(self.trials), "trial");
+        let heading = format!("Test {} ({}), {trials}\n", self.id, self.report.options.name());
         // The verdict has a table only if a criterion judges something.
         let is_judged = self.report.judgement.verdict.is_some();
         let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
