@@ -17,7 +17,7 @@ use std::collections::HashSet;
 /// Largest number of rows of a table; the CSV has all rows.
 const MAX_ROWS: usize = 64;
 /// Largest number of characters of a name in a table.
-const LONGEST_NAME: usize = 32;
+pub(crate) const LONGEST_NAME: usize = 32;
 
 /// Renders the whole report, with the verdict last.
 pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
@@ -108,10 +108,15 @@ fn format_omitted_rows_line(rows: usize, what: &str, file: &str) -> String {
 }
 
 pub(crate) fn shorten_name(name: &str) -> String {
-    if name.chars().count() <= LONGEST_NAME {
-        return name.to_owned();
+    shorten_text(name, LONGEST_NAME)
+}
+
+/// Shortens a text to so many characters, at least one.
+pub(crate) fn shorten_text(text: &str, longest: usize) -> String {
+    if text.chars().count() <= longest {
+        return text.to_owned();
     }
-    name.chars().take(LONGEST_NAME - 1).chain(['…']).collect()
+    text.chars().take(longest - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

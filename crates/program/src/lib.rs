@@ -18,6 +18,7 @@ mod run;
 mod safe_text;
 pub mod sandbox;
 pub mod table;
+pub mod wrap;
 
 pub use allowed_users::check_allowed_users;
 pub use error::{Error, UnwrittenResult};

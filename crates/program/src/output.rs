@@ -2,6 +2,7 @@
 //! ends the writing, not the work; a full disk is reported at the end.
 
 use crate::safe_text::colour_text;
+use crate::wrap::wrap_text;
 use crate::{UnwrittenResult, escape_unsafe_text, event_log};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -115,14 +116,15 @@ pub fn print_failure(text: impl Display) {
     print_remark(format_args!("{} {text}", TextStyle::for_remarks().bad("error:")));
 }
 
-/// Writes a line to standard error, as far as it is [escape_unsafe_text] for a terminal. With a log, it is an event.
+/// Writes a line to standard error, as far as it is [escape_unsafe_text] for a terminal, which gets it wrapped. With a log, it is an event.
 pub fn print_remark(text: impl Display) {
     if event_log::is_event_log_enabled() {
         // An event is one line of the log, so a remark of several lines becomes several events.
         return text.to_string().lines().for_each(log_remark);
     }
+    let wrapped = wrap_text(&make_safe(&text.to_string()), TextStyle::for_remarks().width());
     // Without a reader of standard error the remark is lost, and the work continues.
-    drop(writeln!(io::stderr(), "{}", escape_unsafe_text(&text.to_string())));
+    drop(writeln!(io::stderr(), "{wrapped}"));
 }
 
 /// Colours and a width, if the reader is a terminal that has them.

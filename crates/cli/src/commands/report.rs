@@ -25,6 +25,9 @@ use std::path::Path;
 
 /// Results that `report` lists without `--most`.
 const DEFAULT_RESULT_LIMIT: usize = 50;
+/// In terminals below this width, names in the list have at most so many characters.
+const NARROW_TERMINAL: usize = 120;
+const LONGEST_NARROW_NAME: usize = 24;
 
 pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(action) = arguments.action else {
@@ -101,15 +104,14 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         ));
     } else if !runs.is_empty() {
         let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
-        let rows: Vec<_> = runs.iter().map(run_summary_cells).collect();
-        let least_important = ["streams", "ended", "sent", "lost", "name"];
-        output.write_text(format_fitted_table(
-            output.style().width(),
-            &header,
-            &rows,
-            &least_important,
-            "`--json`",
-        ));
+        let width = output.style().width();
+        let is_narrow = width.is_some_and(|width| width < NARROW_TERMINAL);
+        // A shortened name is more useful than none.
+        let longest_name = if is_narrow { LONGEST_NARROW_NAME } else { results::LONGEST_NAME };
+        let rows: Vec<_> = runs.iter().map(|run| run_summary_cells(run, longest_name)).collect();
+        // The id has the time, so a name is more useful than the start.
+        let least_important = ["streams", "ended", "sent", "lost", "started (UTC)", "name"];
+        output.write_text(format_fitted_table(width, &header, &rows, &least_important, "`--json`"));
     }
     methods::list_methods(&methods, output);
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?;
@@ -142,13 +144,13 @@ fn list_unfinished_results(arguments: &UnfinishedArgs, output: &mut CommandOutpu
     Ok(())
 }
 
-fn run_summary_cells(run: &RunSummary) -> Vec<String> {
+fn run_summary_cells(run: &RunSummary, longest_name: usize) -> Vec<String> {
     // A run of probes has no streams, so it has sent and lost no frames of any: not zero of them.
     let count = |frames| if run.streams == 0 { "–".to_owned() } else { format_count(frames) };
     vec![
         run.run.0.clone(),
         identity::format_utc_date_time(run.started_wall_ns),
-        name_or_dash(&run.name),
+        results::shorten_text(&name_or_dash(&run.name), longest_name),
         run.verdict.clone(),
         run.outcome.clone(),
         count(run.streams),

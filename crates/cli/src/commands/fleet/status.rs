@@ -10,7 +10,7 @@ use crate::exit::CommandExit;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::numbers;
 use crate::output::{CommandOutput, print_remark};
-use crate::table::format_table;
+use crate::table::format_fitted_table;
 use packetrig_fleet::hello::{ClockFacts, OfferedPort};
 use packetrig_fleet::members::{FleetMembers, MemberRow, NodePresence};
 use packetrig_nats::FleetObserver;
@@ -110,7 +110,8 @@ fn print_member_rows(
         return Ok(output.write_json(&rows)?);
     }
     let server = place.read_health().map(|health| describe_server_state(&health)).unwrap_or_default();
-    let nodes = format_nodes_table(rows, &place.open_authority()?.node_names()?);
+    let known = place.open_authority()?.node_names()?;
+    let nodes = format_nodes_table(rows, &known, output.style().width());
     // ECMA-48: clears the screen and puts the cursor at its top left, so that the display changes in place.
     let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
     output.write_text(format_args!("{clear}{server}{nodes}"));
@@ -157,16 +158,18 @@ fn describe_server_state(health: &BrokerHealth) -> String {
     }
 }
 
-fn format_nodes_table(rows: &[MemberRow], known: &[NodeName]) -> String {
+fn format_nodes_table(rows: &[MemberRow], known: &[NodeName], width: Option<usize>) -> String {
     // Nodes that joined and never sent a hello have a row too.
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
-    let cells = rows.iter().map(build_node_cells).chain(silent.map(build_silent_cells));
+    let cells: Vec<_> = rows.iter().map(build_node_cells).chain(silent.map(build_silent_cells)).collect();
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
     let troubles = rows
         .iter()
         .flat_map(|row| row.hello.troubles.iter().map(move |text| format!("  {}: {text}\n", row.node)));
     let short = rows.iter().filter_map(disk_warning);
-    format!("{}{}", format_table(&header, cells), troubles.chain(short).collect::<String>())
+    let least_important = ["labels", "free disk", "results", "version"];
+    let table = format_fitted_table(width, &header, &cells, &least_important, "`--json`");
+    table + &troubles.chain(short).collect::<String>()
 }
 
 /// Warns about a node whose next run would start, but without captures.

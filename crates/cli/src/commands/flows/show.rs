@@ -7,7 +7,7 @@ use crate::args::{ShowFlows as Arguments, ShownColumn};
 use crate::error::Error;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_remark};
-use crate::table::format_table;
+use crate::table::format_fitted_table;
 use packetrig_flow_store::columns::flow_columns;
 use packetrig_flow_store::names::FlowNames;
 use packetrig_flow_store::order::{FirstRecords, RecordOrder, first_records};
@@ -49,6 +49,10 @@ const DEFAULT_HEADINGS: [&str; 11] = [
     "flags",
     "ended",
 ];
+
+/// Columns that the usual table leaves out on a narrow terminal, the first ones first.
+const LEAST_IMPORTANT_HEADINGS: [&str; 6] =
+    ["ended", "flags", "packets back", "IP bytes back", "lasts", "IP bytes"];
 
 pub(super) fn show_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     if arguments.form.json || arguments.form.csv {
@@ -155,7 +159,10 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
             ControlFlow::Continue(())
         })?;
     }
-    output.write_text(format_table(header, lines));
+    // Columns that the user has named are all shown.
+    let least_important = if is_usual { &LEAST_IMPORTANT_HEADINGS[..] } else { &[] };
+    let width = output.style().width();
+    output.write_text(format_fitted_table(width, header, &lines, least_important, "`--csv`"));
     if !is_all {
         print_remark(format_args!("show: more than {most} records match; --most N shows more"));
     }

@@ -7,7 +7,7 @@ use crate::args::MethodRunOptions;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_count_of, format_percent};
 use crate::output::{CommandOutput, print_remark};
-use crate::table::format_table;
+use crate::table::format_fitted_table;
 use packetrig_method::journal::MethodJournalEntry;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
@@ -15,6 +15,7 @@ use packetrig_method::{
     StartedMethod, TestMethod, TrialRequest, TrialResult,
 };
 use packetrig_page::report::{MethodPage, render_method};
+use packetrig_program::wrap::wrap_text;
 use packetrig_stats::port::PortInfo;
 use packetrig_store::files;
 use packetrig_store::methods::{
@@ -24,6 +25,9 @@ use packetrig_sys::kernel;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+/// First columns of a table that are shown at any width.
+const NEEDED_COLUMNS: usize = 3;
 
 /// Format of a printed result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +128,7 @@ impl StoredTest {
             (RESULT_CSV_FILE, self.to_csv()),
             (RESULT_JUNIT_FILE, self.to_junit()),
             (RESULT_MARKDOWN_FILE, self.to_markdown()),
-            (RESULT_TEXT_FILE, self.to_text()),
+            (RESULT_TEXT_FILE, self.to_text(None)),
         ]
     }
 
@@ -156,7 +160,7 @@ impl StoredTest {
             MethodResultFormat::Junit => output.write_text(self.to_junit()),
             MethodResultFormat::Markdown => output.write_text(self.to_markdown()),
             MethodResultFormat::Tables => {
-                output.write_text(self.to_text());
+                output.write_text(self.to_text(output.style().width()));
                 output.write_line(format_args!("Files: {}", directory.display()));
             }
         }
@@ -169,13 +173,15 @@ impl StoredTest {
         text
     }
 
-    fn to_text(&self) -> String {
+    /// The tables in lines of this length.
+    fn to_text(&self, width: Option<usize>) -> String {
         let trials = format_count_of(u64::from(self.trials), "trial");
         let heading = format!("Test {} ({}), {trials}\n", self.id, self.report.options.name());
         // The verdict has a table only if a criterion judges something.
         let is_judged = self.report.judgement.verdict.is_some();
         let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
-        std::iter::once(heading).chain(self.tables.iter().map(format_result_table)).chain([verdict]).collect()
+        let tables = self.tables.iter().map(|table| format_result_table(table, width));
+        std::iter::once(heading).chain(tables).chain([verdict]).collect()
     }
 
     fn to_csv(&self) -> String {
@@ -216,15 +222,19 @@ const fn verdict_name(verdict: Option<MethodVerdict>) -> &'static str {
     }
 }
 
-fn format_result_table(part: &ResultTable) -> String {
+fn format_result_table(part: &ResultTable, width: Option<usize>) -> String {
     let headings = part.column_headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
+    // The first columns say what was measured and how much, so the last ones are left out first.
+    let least_important: Vec<&str> = head.iter().skip(NEEDED_COLUMNS).rev().copied().collect();
+    let notes: String = part.notes.iter().map(|note| wrap_text(&format!(" {note}\n"), width)).collect();
     // A table without rows has only notes: they explain why there are no rows.
     if part.rows.is_empty() {
         return format!("\n{}\n{notes}", part.title);
     }
-    format!("\n{}\n{}{notes}", part.title, format_table(&head, part.rows.iter().cloned()))
+    let all = format!("`{RESULT_TEXT_FILE}`");
+    let table = format_fitted_table(width, &head, &part.rows, &least_important, &all);
+    format!("\n{}\n{table}{notes}", part.title)
 }
 
 /// Announces the next trial.
@@ -305,6 +315,6 @@ pub(super) fn print_dry_run(
     // A real device decides how the search goes on, so an example device stands for it.
     let orders = options.rehearse_trials(&options.typical_device()?)?;
     output.write_line("With a steady device that carries half of the highest load:");
-    output.write_text(format_result_table(&tabulate_plan(options, &orders)));
+    output.write_text(format_result_table(&tabulate_plan(options, &orders), None));
     Ok(())
 }
