@@ -7,8 +7,8 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use crate::table::format_fitted_table;
 use packetrig_stats::figure::{
-    ComparedFigure, FigureLimits, FigureVerdict, ReportFigure, format_figure_difference, format_figure_value,
-    format_signed_percent,
+    ComparedFigure, FigureChange, FigureLimits, FigureVerdict, ReportFigure, format_figure_difference,
+    format_figure_value, format_signed_percent,
 };
 use packetrig_store::files;
 use packetrig_store::results::{ComparableResult, ComparisonReport, ResultLabel, read_result_file};
@@ -146,10 +146,18 @@ fn build_figure_row(figure: &ComparedFigure) -> Vec<String> {
         value(figure.after),
         figure.difference.map_or_else(missing_value_dash, |by| format_figure_difference(by, &figure.unit)),
         figure.percent.map_or_else(missing_value_dash, format_signed_percent),
-        figure.change.word().to_owned(),
+        describe_change(figure).to_owned(),
         figure.limit.clone().unwrap_or_else(missing_value_dash),
         figure.verdict.map_or_else(missing_value_dash, |verdict| verdict.to_string()),
     ]
+}
+
+/// The word for the change. Beside a difference that is not 0, `same` would look like a mistake.
+fn describe_change(figure: &ComparedFigure) -> &'static str {
+    match figure.change {
+        FigureChange::Same if figure.difference.is_some_and(|by| by != 0.0) => "within error",
+        change => change.word(),
+    }
 }
 
 fn missing_value_dash() -> String {
