@@ -254,14 +254,8 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
     // The largest of all trials, because the note is about every point of the chart.
     let bound = latencies.iter().map(|(_, latency)| latency.bound).max();
     let note = bound.map(|bound| format!("Values may be wrong by up to {}.", quantity::format_time(bound)));
-    write_figure(
-        page,
-        "h3",
-        &format!("Latency against load, {}", group.name),
-        &chart,
-        &legend,
-        note.as_deref(),
-    );
+    let title = format!("Latency against load, {}", group.name);
+    write_figure(page, "h3", &title, &chart, &legend, note.as_deref());
 }
 
 fn write_rfc2544_charts(page: &mut Markup, result: &Rfc2544Result) {

@@ -186,14 +186,8 @@ fn write_rate_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
         legend.push(LegendEntry { name: "asked".to_owned(), style: 5, is_level: true, text });
     }
     let shaded = time.partial.map(|_| "Shaded: a second in which sending ended.");
-    write_figure(
-        page,
-        "h4",
-        "Rate",
-        &chart,
-        &legend,
-        time.is_cut.then_some(TRUNCATED_SERIES_NOTE).or(shaded),
-    );
+    let note = time.is_cut.then_some(TRUNCATED_SERIES_NOTE).or(shaded);
+    write_figure(page, "h4", "Rate", &chart, &legend, note);
 }
 
 /// Measured counts of one kind for each second.
@@ -287,12 +281,8 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let longest =
         list_quality_counts(stream, |second| (second.delayed > 0).then(|| second.delay_max.as_u64()));
     if means.iter().all(Option::is_none) {
-        return write_absent_figure(
-            page,
-            "h4",
-            "Latency over time",
-            "the report has no latency for each second.",
-        );
+        let reason = "the report has no latency for each second.";
+        return write_absent_figure(page, "h4", "Latency over time", reason);
     }
     let [medians, p99s] = list_second_percentiles(stream);
     let known = KnownPercentiles::from_seconds(&means, &medians);
