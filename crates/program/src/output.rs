@@ -122,7 +122,7 @@ pub fn print_remark(text: impl Display) {
         // An event is one line of the log, so a remark of several lines becomes several events.
         return text.to_string().lines().for_each(log_remark);
     }
-    let wrapped = wrap_text(&make_safe(&text.to_string()), TextStyle::for_remarks().width());
+    let wrapped = wrap_text(&escape_unsafe_text(&text.to_string()), TextStyle::for_remarks().width());
     // Without a reader of standard error the remark is lost, and the work continues.
     drop(writeln!(io::stderr(), "{wrapped}"));
 }

@@ -43,9 +43,10 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         // Bounds alone make no stream the slowest: they may be the doubts of a rig that stood still.
         let is_affected = result.streams.iter().any(|stream| stream.affected_trials > 0);
         let [min, mean, max] = [min, mean, max].map(|ns| format_decimals(ns / 1e6, 3));
+        let trials = if count == 1 { "trial" } else { "trials" };
         table.notes.push(if is_affected {
             format!(
-                "Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average. The loss of \
+                "Slowest stream of {count} {trials}: {min} to {max} ms, {mean} ms on average. The loss of \
                 connectivity of a trial has two bounds; these are the upper bounds."
             )
         } else {
@@ -133,6 +134,6 @@ mod tests {
         assert_eq!(table.notes, notes);
         let table = table_of(1);
         assert_eq!(table.rows[0], ["west", "1 of 1", "358.694", "358.694", "358.694", ""]);
-        assert!(table.notes[0].starts_with("Slowest stream of 1 trials"), "{:?}", table.notes);
+        assert!(table.notes[0].starts_with("Slowest stream of 1 trial:"), "{:?}", table.notes);
     }
 }

@@ -286,7 +286,7 @@ pub(super) fn draw_narrow_diagram(flow: &LedgerDiagram) -> Markup {
         }
         y = draw_narrow_station(&mut body, station, y, index + 1 == flow.stations.len());
         let next = flow.stations.get(index + 1).unwrap_or(station);
-        is_gap_unknown = is_unknown(station, next);
+        is_gap_unknown = is_loss_unknown(station, next);
         if is_path {
             y = draw_narrow_zone(&mut body, "Device and path", y, Some(is_gap_unknown));
         }
