@@ -4,7 +4,7 @@ use crate::model::{BoundPlan, MeanSize};
 use crate::recording::ReplayTiming;
 use crate::{Stream, StreamAmount};
 use packetrig_units::{BitRate, FrameRate, Nanos};
-use packetrig_wire::header::{FieldNotation, FieldSetting, HeaderKind, PacketHeader};
+use packetrig_wire::header::{AddressRole, FieldDef, FieldNotation, FieldSetting, PacketHeader};
 use packetrig_wire::pattern::FieldPattern;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::TagForm;
@@ -203,23 +203,17 @@ fn describe_tag(stream: &Stream) -> String {
 /// A header with its addresses in frame 0: `ipv4 198.18.0.1 > 198.19.0.1`.
 fn summarise_header(header: &PacketHeader) -> String {
     // Only the fields by which people recognise a packet are shown: the whole stack must fit on one line.
-    let fields: &[&str] = match header.kind() {
-        HeaderKind::Tcp | HeaderKind::Udp => &["src_port", "dst_port"],
-        HeaderKind::Vlan => &["id"],
-        HeaderKind::Vxlan | HeaderKind::Geneve => &["vni"],
-        HeaderKind::Mpls => &["label"],
-        HeaderKind::Ethernet | HeaderKind::Ipv4 | HeaderKind::Ipv6 => &["src", "dst"],
-        _ => &[],
-    };
+    let mut fields: Vec<&FieldDef> = header.kind().fields().iter().filter(|field| field.shown).collect();
+    // The source comes first, as in a sentence. An Ethernet header begins with the destination.
+    fields.sort_by_key(|field| field.form.address_role() != Some(AddressRole::Source));
     let shown: Vec<String> = fields.iter().filter_map(|field| format_first_value(header, field)).collect();
     let name = header.kind().name();
     if shown.is_empty() { name.to_owned() } else { format!("{name} {}", shown.join(" > ")) }
 }
 
 /// The value of a field in frame 0, if the document sets it.
-fn format_first_value(header: &PacketHeader, name: &str) -> Option<String> {
-    let field = header.kind().fields().iter().find(|field| field.name == name)?;
-    let value = match header.field_setting(name)? {
+fn format_first_value(header: &PacketHeader, field: &FieldDef) -> Option<String> {
+    let value = match header.field_setting(field.name)? {
         FieldSetting::Pattern(pattern) => pattern.value_at(0, field.bits),
         FieldSetting::BadChecksum => return None,
     };
@@ -255,17 +249,17 @@ fn varying_fields(header: &PacketHeader) -> Vec<VaryingField> {
 fn format_value(form: FieldNotation, value: u128) -> String {
     match form {
         FieldNotation::Number | FieldNotation::Checksum => value.to_string(),
-        FieldNotation::Mac => {
+        FieldNotation::Mac(_) => {
             // The MAC address is in the last six of the 16 bytes of a u128.
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
         // Values of a field have no more bits than the field.
-        FieldNotation::Ipv4 => {
+        FieldNotation::Ipv4(_) => {
             let [.., a, b, c, d] = value.to_be_bytes();
             Ipv4Addr::new(a, b, c, d).to_string()
         }
-        FieldNotation::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+        FieldNotation::Ipv6(_) => Ipv6Addr::from_bits(value).to_string(),
     }
 }
 

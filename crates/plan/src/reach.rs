@@ -7,15 +7,17 @@
 
 use crate::recording::FrameOrigin;
 use crate::{Plan, Stream};
-use packetrig_wire::header::{AbsentValue, FieldDef, FieldNotation, FieldSetting, HeaderKind, PacketHeader};
+use packetrig_wire::header::{
+    AbsentValue, AddressRole, ComputedField, FieldDef, FieldNotation, FieldSetting, HeaderKind, NumberSpace,
+    PacketHeader,
+};
 use packetrig_wire::pattern::FieldPattern;
 use std::net::IpAddr;
 
 /// Longest list of single values; more of them become a range.
 const MAX_VALUES: u64 = 65_536;
-/// EtherTypes of content with its own addresses: IP, tags, labels, PPPoE, Ethernet in Ethernet.
-const ADDRESS_CARRYING_ETHERTYPES: [u128; 10] =
-    [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
+/// EtherTypes of PPPoE, which has no header here. Its content has addresses.
+const PPPOE_ETHERTYPES: [u16; 2] = [0x8863, 0x8864];
 
 /// The only reason of a stream that is open because its MAC address is not known yet.
 pub const RESOLVED_MAC_REASON: &str = "its MAC address is resolved when the run starts";
@@ -132,10 +134,7 @@ impl Stream {
 
 impl PlanDestinations {
     fn add_headers(&mut self, headers: &[PacketHeader]) {
-        if !matches!(
-            headers[0].kind(),
-            HeaderKind::Ethernet | HeaderKind::EthernetPause | HeaderKind::PfcPause
-        ) {
+        if !begins_with_destination_mac(headers[0].kind()) {
             self.open.push(format!("its frames begin with {}, not with Ethernet", headers[0].kind().name()));
         }
         // `below_ip` is set after the header itself was checked: an IP header has its own destinations.
@@ -153,71 +152,80 @@ impl PlanDestinations {
             self.open.push("a header of its frames is given as bytes".to_owned());
         }
         for field in kind.fields() {
-            let is_target = matches!(
-                (kind, field.name),
-                (
-                    HeaderKind::Ethernet
-                        | HeaderKind::EthernetPause
-                        | HeaderKind::PfcPause
-                        | HeaderKind::Ipv4
-                        | HeaderKind::Ipv6,
-                    "dst"
-                ) | (HeaderKind::Arp, "target_protocol_addr" | "target_hardware_addr")
-            );
             // A field that the template computes has no values here: it describes its own headers.
             let Some(values) = field_values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
-            if is_target {
-                // In an ARP request, the target's MAC address is the unknown one and is zero.
-                let asks = field.name == "target_hardware_addr" && values == FieldValues::List(vec![0]);
-                if let Some(family) = address_family(field.form).filter(|_| !asks) {
-                    self.targets.push(PlanTarget { field: name, family, values });
-                }
-            } else if is_type_field(kind, field.name) {
-                // The type of the next header opens no other destination: the addresses of that header are listed.
-                let own = next.and_then(ether_types_of_header).unwrap_or(&[]);
-                let other = ADDRESS_CARRYING_ETHERTYPES
-                    .iter()
-                    .find(|carrier| values.can_be(**carrier) && !own.contains(carrier));
-                if let Some(other) = other {
-                    self.open.push(format!(
-                        "its `{name}` can be {other:#06x}, which is not the header that follows"
-                    ));
-                }
+            if let Some(family) = destination_family(field.form, &values) {
+                self.targets.push(PlanTarget { field: name, family, values });
+            } else if let Some(space) = announced_numbers(field) {
+                self.add_announcement(&name, &values, space, next);
             }
+        }
+    }
+
+    /// Adds a reason if a type can announce a packet that is not in the headers: its bytes could have any destination.
+    fn add_announcement(
+        &mut self,
+        name: &str,
+        values: &FieldValues,
+        space: NumberSpace,
+        next: Option<HeaderKind>,
+    ) {
+        // The type of the next header opens no other destination: the addresses of that header are listed.
+        let own = next.map_or(&[][..], |next| space.numbers_of(next));
+        let carriers = address_carrying_numbers(space).into_iter();
+        let hidden =
+            carriers.filter(|carrier| values.can_be((*carrier).into()) && !own.contains(carrier)).min();
+        if let Some(hidden) = hidden {
+            self.open
+                .push(format!("its `{name}` can be {hidden:#06x}, which is not the header that follows"));
         }
     }
 }
 
-fn address_family(form: FieldNotation) -> Option<AddressFamily> {
+fn begins_with_destination_mac(kind: HeaderKind) -> bool {
+    let is_destination = |form| matches!(form, FieldNotation::Mac(AddressRole::Destination));
+    kind.fields().iter().any(|field| field.at == 0 && is_destination(field.form))
+}
+
+/// Family of the address if frames go to it; absent if the field is something else.
+fn destination_family(form: FieldNotation, values: &FieldValues) -> Option<AddressFamily> {
+    match form.address_role()? {
+        AddressRole::Source => return None,
+        AddressRole::AskedDestination if *values == FieldValues::List(vec![0]) => return None,
+        AddressRole::AskedDestination | AddressRole::Destination => {}
+    }
     match form {
-        FieldNotation::Mac => Some(AddressFamily::Mac),
-        FieldNotation::Ipv4 => Some(AddressFamily::Ipv4),
-        FieldNotation::Ipv6 => Some(AddressFamily::Ipv6),
+        FieldNotation::Mac(_) => Some(AddressFamily::Mac),
+        FieldNotation::Ipv4(_) => Some(AddressFamily::Ipv4),
+        FieldNotation::Ipv6(_) => Some(AddressFamily::Ipv6),
         FieldNotation::Number | FieldNotation::Checksum => None,
     }
 }
 
-fn is_type_field(kind: HeaderKind, field: &str) -> bool {
-    matches!(
-        (kind, field),
-        (HeaderKind::Ethernet, "ether_type")
-            | (HeaderKind::Vlan, "tpid")
-            | (HeaderKind::Gre, "protocol")
-            | (HeaderKind::Geneve, "protocol_type")
-    )
-}
-
-/// EtherTypes of this header.
-const fn ether_types_of_header(kind: HeaderKind) -> Option<&'static [u128]> {
-    match kind {
-        HeaderKind::Ipv4 => Some(&[0x0800]),
-        HeaderKind::Ipv6 => Some(&[0x86dd]),
-        HeaderKind::Vlan => Some(&[0x8100, 0x88a8, 0x9100]),
-        HeaderKind::Mpls => Some(&[0x8847, 0x8848]),
-        HeaderKind::Ethernet => Some(&[0x6558]),
+/// The numbers with which a field can announce a packet that has its own destination.
+fn announced_numbers(field: &FieldDef) -> Option<NumberSpace> {
+    match field.absent {
+        // An IP packet goes to the destination of its header, and its content is payload.
+        AbsentValue::Computed(ComputedField::NextHeader { space: NumberSpace::IpProtocol, .. }) => None,
+        AbsentValue::Computed(ComputedField::NextHeader { space, .. }) => Some(space),
         _ => None,
     }
+}
+
+/// Numbers of headers that can carry other headers and so their addresses: IP, tags, labels, Ethernet in Ethernet.
+fn address_carrying_numbers(space: NumberSpace) -> Vec<u16> {
+    let carriers = HeaderKind::ALL.into_iter().filter(|kind| kind.fields().iter().any(announces_header));
+    let numbers = carriers.flat_map(|kind| space.numbers_of(kind)).copied();
+    let others = if space == NumberSpace::EtherType { &PPPOE_ETHERTYPES[..] } else { &[] };
+    numbers.chain(others.iter().copied()).collect()
+}
+
+fn announces_header(field: &FieldDef) -> bool {
+    matches!(
+        field.absent,
+        AbsentValue::Computed(ComputedField::NextHeader { .. } | ComputedField::BottomOfStack)
+    )
 }
 
 /// Addresses that emulated interfaces of a port claim or ask for: their own addresses and the
@@ -256,6 +264,42 @@ mod tests {
 
     fn ipv4(dst: &str) -> String {
         format!("{ETHERNET}, {{choice: ipv4, ipv4: {{dst: {dst}}}}}")
+    }
+
+    #[test]
+    fn header_tables_name_every_destination_and_type() {
+        let mut destinations = Vec::new();
+        let mut types = Vec::new();
+        for kind in HeaderKind::ALL {
+            for field in kind.fields() {
+                let name = format!("{}.{}", kind.name(), field.name);
+                let is_source = field.name == "src" || field.name.starts_with("sender_");
+                if let Some(role) = field.form.address_role() {
+                    assert_eq!(role == AddressRole::Source, is_source, "{name}");
+                }
+                if destination_family(field.form, &FieldValues::Range(0, 1)).is_some() {
+                    destinations.push(name);
+                } else if announced_numbers(field).is_some() {
+                    types.push(name);
+                }
+            }
+        }
+        // A newer header may add fields. These ones must stay, because permits depend on them.
+        let known = [
+            "ethernet.dst",
+            "ipv4.dst",
+            "ipv6.dst",
+            "arp.target_hardware_addr",
+            "arp.target_protocol_addr",
+            "ethernetpause.dst",
+            "pfcpause.dst",
+        ];
+        assert_eq!(known.map(str::to_owned).iter().find(|name| !destinations.contains(name)), None);
+        let known = ["ethernet.ether_type", "vlan.tpid", "gre.protocol", "x_geneve.protocol_type"];
+        assert_eq!(known.map(str::to_owned).iter().find(|name| !types.contains(name)), None);
+        let known = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
+        let numbers = address_carrying_numbers(NumberSpace::EtherType);
+        assert_eq!(known.iter().find(|number| !numbers.contains(number)), None);
     }
 
     #[test]

@@ -11,33 +11,58 @@ mod tables;
 use crate::pattern::FieldPattern;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum HeaderKind {
-    Ethernet,
-    Vlan,
-    Ipv4,
-    Ipv6,
-    Tcp,
-    Udp,
-    Icmp,
-    Icmpv6,
-    Arp,
-    Gre,
-    Vxlan,
-    Geneve,
-    Mpls,
-    EthernetPause,
-    PfcPause,
-    Custom,
+/// Makes the enum of the kinds and the list of all of them, so that the list cannot lack one.
+macro_rules! header_kinds {
+    ($($kind:ident)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum HeaderKind {
+            $($kind),+
+        }
+
+        impl HeaderKind {
+            pub const ALL: [Self; [$(Self::$kind),+].len()] = [$(Self::$kind),+];
+        }
+    };
+}
+
+header_kinds! {
+    Ethernet Vlan Ipv4 Ipv6 Tcp Udp Icmp Icmpv6 Arp Gre Vxlan Geneve Mpls EthernetPause PfcPause Custom
+}
+
+/// Definition of a kind of header.
+#[derive(Clone, Copy, Debug)]
+struct HeaderDef {
+    /// OTG's name of the header; `x_` and a name for one that OTG does not have.
+    name: &'static str,
+    /// Numbers of the header in the field that announces it, for each space. The first one is written.
+    ether_types: &'static [u16],
+    ip_protocols: &'static [u16],
+    fields: &'static [FieldDef],
+}
+
+/// The numbers that a field can announce the next header with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberSpace {
+    EtherType,
+    IpProtocol,
+}
+
+/// Role of an address in its frame. The permit of a machine's owner limits the destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressRole {
+    Source,
+    Destination,
+    /// A destination that is zero while the frame asks for it.
+    AskedDestination,
 }
 
 /// Notation of a field's values in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldNotation {
     Number,
-    Mac,
-    Ipv4,
-    Ipv6,
+    Mac(AddressRole),
+    Ipv4(AddressRole),
+    Ipv6(AddressRole),
     /// A checksum: generated good or bad, or a number.
     Checksum,
 }
@@ -45,10 +70,12 @@ pub enum FieldNotation {
 /// Values that packetrig computes for a field that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputedField {
-    /// Ether type of the header that follows.
-    EtherType,
-    /// IP protocol number of the header that follows.
-    Protocol,
+    /// Number of the header that follows.
+    NextHeader {
+        space: NumberSpace,
+        /// Its value if no header follows, or one without a number.
+        none: u16,
+    },
     /// Length of this header in 32-bit words.
     HeaderWords,
     /// Length of the options behind its fixed part, in 32-bit words.
@@ -92,6 +119,8 @@ pub struct FieldDef {
     pub absent: AbsentValue,
     /// Pattern choices beyond value, values, increment and decrement.
     pub extra: ExtraPatternChoice,
+    /// True if an explanation of the plan shows its value. People recognise a packet by these fields.
+    pub shown: bool,
 }
 
 /// Pattern choices that only some fields have.
@@ -214,49 +243,12 @@ impl PacketHeader {
 impl HeaderKind {
     /// OTG's name of the header; `x_` and a name for one that OTG does not have.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ethernet => "ethernet",
-            Self::Vlan => "vlan",
-            Self::Ipv4 => "ipv4",
-            Self::Ipv6 => "ipv6",
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Icmp => "icmp",
-            Self::Icmpv6 => "icmpv6",
-            Self::Arp => "arp",
-            Self::Gre => "gre",
-            Self::Vxlan => "vxlan",
-            // OTG has no such header.
-            Self::Geneve => "x_geneve",
-            Self::Mpls => "mpls",
-            Self::EthernetPause => "ethernetpause",
-            Self::PfcPause => "pfcpause",
-            Self::Custom => "custom",
-        }
+        tables::define_header(self).name
     }
-
-    pub const ALL: [Self; 16] = [
-        Self::Ethernet,
-        Self::Vlan,
-        Self::Ipv4,
-        Self::Ipv6,
-        Self::Tcp,
-        Self::Udp,
-        Self::Icmp,
-        Self::Icmpv6,
-        Self::Arp,
-        Self::Gre,
-        Self::Vxlan,
-        Self::Geneve,
-        Self::Mpls,
-        Self::EthernetPause,
-        Self::PfcPause,
-        Self::Custom,
-    ];
 
     /// Its fields; settings of later ones win where bits are shared.
     pub fn fields(self) -> &'static [FieldDef] {
-        tables::field_table(self)
+        tables::define_header(self).fields
     }
 
     /// Bytes of the fixed part.
@@ -265,34 +257,30 @@ impl HeaderKind {
         let bits = self.fields().iter().map(|field| field.at + field.bits).max().unwrap_or(0);
         (bits as usize).div_ceil(8)
     }
+}
 
-    /// Ether type with which an Ethernet or VLAN header announces this kind. `None`: none is defined.
-    pub(crate) fn ether_type(self) -> Option<u16> {
+impl NumberSpace {
+    /// Numbers that announce this kind; none if the space has no number for it. The first one is written.
+    pub fn numbers_of(self, kind: HeaderKind) -> &'static [u16] {
+        let header = tables::define_header(kind);
         match self {
-            Self::Vlan => Some(0x8100),
-            Self::Ipv4 => Some(0x0800),
-            Self::Ipv6 => Some(0x86dd),
-            Self::Arp => Some(0x0806),
-            Self::Mpls => Some(0x8847),
-            Self::EthernetPause | Self::PfcPause => Some(0x8808),
-            // GRE carries Ethernet as "transparent Ethernet bridging" (RFC 7637).
-            Self::Ethernet => Some(0x6558),
-            _ => None,
+            Self::EtherType => header.ether_types,
+            Self::IpProtocol => header.ip_protocols,
         }
     }
 
-    /// Protocol number with which an IP header announces this kind.
-    pub(crate) fn ip_protocol(self) -> Option<u8> {
+    /// The number that a template writes before this kind.
+    pub(crate) fn written_number(self, kind: HeaderKind) -> Option<u16> {
+        self.numbers_of(kind).first().copied()
+    }
+}
+
+impl FieldNotation {
+    /// Role of the address; `None` for a field that is no address.
+    pub fn address_role(self) -> Option<AddressRole> {
         match self {
-            Self::Icmp => Some(1),
-            Self::Ipv4 => Some(4),
-            Self::Tcp => Some(6),
-            Self::Udp => Some(17),
-            Self::Ipv6 => Some(41),
-            Self::Gre => Some(47),
-            Self::Icmpv6 => Some(58),
-            Self::Mpls => Some(137),
-            _ => None,
+            Self::Mac(role) | Self::Ipv4(role) | Self::Ipv6(role) => Some(role),
+            Self::Number | Self::Checksum => None,
         }
     }
 }
@@ -316,6 +304,20 @@ mod tests {
                 if let AbsentValue::Value(value) = field.absent {
                     assert_eq!(value & !crate::pattern::low_mask(field.bits), 0, "{kind:?}.{}", field.name);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn announced_numbers_fit_their_fields() {
+        for field in HeaderKind::ALL.iter().flat_map(|kind| kind.fields()) {
+            let AbsentValue::Computed(ComputedField::NextHeader { space, none }) = field.absent else {
+                continue;
+            };
+            let numbers = HeaderKind::ALL.iter().flat_map(|kind| space.numbers_of(*kind)).chain([&none]);
+            for number in numbers {
+                let mask = crate::pattern::low_mask(field.bits);
+                assert_eq!(u128::from(*number) & !mask, 0, "{number} in {}", field.name);
             }
         }
     }

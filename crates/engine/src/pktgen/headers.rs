@@ -5,7 +5,9 @@
 //! Invariant: without a problem, each setting of the plan is an option or a value that the generator writes anyway.
 
 use super::options::PktgenOptionReader;
-use packetrig_wire::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
+use packetrig_wire::header::{
+    AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, NumberSpace, PacketHeader,
+};
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -69,7 +71,9 @@ impl HeaderPart<'_> {
     /// Returns the value that the generator writes into a field without an option; `None` if it computes the value.
     fn written_value(&self, field: &FieldDef) -> Option<u128> {
         match field.absent {
-            AbsentValue::Computed(ComputedField::EtherType) => self.next.and_then(ether_type),
+            AbsentValue::Computed(ComputedField::NextHeader { space: NumberSpace::EtherType, .. }) => {
+                self.next.and_then(ether_type)
+            }
             _ => FIXED_FIELD_VALUES
                 .iter()
                 .find(|(kind, name, _)| *kind == self.header.kind() && *name == field.name)

@@ -182,6 +182,23 @@ fn the_way_back_turns_addresses_and_ports_round() {
 }
 
 #[test]
+fn tunnel_keeps_its_port_on_the_way_back() {
+    let ports_back = |content: &str| {
+        let all = streams(&format!(
+            "tx_rx: {{device: {{tx_names: [v4a], rx_names: [v4b], bidirectional: true}}}}, packet: [{{ethernet: {{}}}}, \
+             {{ipv4: {{}}}}, {{udp: {{src_port: {{value: 5000}}, dst_port: {{value: 4789}}}}}}{content}]"
+        ));
+        ["src_port", "dst_port"].map(|field| value(&all[1], HeaderKind::Udp, field))
+    };
+    for header in ["vxlan: {}", "x_geneve: {}", "gre: {}", "mpls: {}"] {
+        assert_eq!(ports_back(&format!(", {{{header}}}")), [Some(5000), Some(4789)], "{header}");
+    }
+    for payload in ["", ", {custom: {bytes: '00'}}"] {
+        assert_eq!(ports_back(payload), [Some(4789), Some(5000)], "{payload}");
+    }
+}
+
+#[test]
 fn impossible_device_flows_are_refused_by_path() {
     let cases = [
         (

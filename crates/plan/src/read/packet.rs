@@ -228,7 +228,7 @@ fn read_pattern(
 ) -> Option<FieldSetting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
     // OTG has no `auto` for a source MAC; on device flows it can have only one meaning.
-    let has_auto = context.device && field.form == FieldNotation::Mac && field.name == "src"
+    let has_auto = context.device && matches!(field.form, FieldNotation::Mac(_)) && field.name == "src"
         || matches!(
             field.extra,
             ExtraPatternChoice::Auto | ExtraPatternChoice::Device | ExtraPatternChoice::RandomOrDevice
@@ -342,9 +342,9 @@ fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
     let text = item.as_text()?;
     let value = match field.form {
         FieldNotation::Number | FieldNotation::Checksum => return item.as_number(0, field_maximum(field)),
-        FieldNotation::Mac => parse_mac(text),
-        FieldNotation::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
-        FieldNotation::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
+        FieldNotation::Mac(_) => parse_mac(text),
+        FieldNotation::Ipv4(_) => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
+        FieldNotation::Ipv6(_) => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
     };
     if value.is_none() {
         item.add_item_error(format!("`{text}` is not {}", describe_form(field.form)));
@@ -355,9 +355,9 @@ fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
 const fn describe_form(form: FieldNotation) -> &'static str {
     match form {
         FieldNotation::Number | FieldNotation::Checksum => "a number",
-        FieldNotation::Mac => "a MAC address like 02:00:00:00:00:01",
-        FieldNotation::Ipv4 => "an IPv4 address like 198.18.0.1",
-        FieldNotation::Ipv6 => "an IPv6 address like 2001:2::1",
+        FieldNotation::Mac(_) => "a MAC address like 02:00:00:00:00:01",
+        FieldNotation::Ipv4(_) => "an IPv4 address like 198.18.0.1",
+        FieldNotation::Ipv6(_) => "an IPv6 address like 2001:2::1",
     }
 }
 

@@ -95,8 +95,7 @@ fn reverse_direction(headers: &mut [PacketHeader]) {
             }
             HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap_settings(header, "src", "dst"),
             // The destination port of a tunnel announces its content, in both directions.
-            HeaderKind::Udp
-                if matches!(kinds.get(index + 1), Some(HeaderKind::Vxlan | HeaderKind::Geneve)) => {}
+            HeaderKind::Udp if kinds.get(index + 1).is_some_and(|next| *next != HeaderKind::Custom) => {}
             HeaderKind::Udp | HeaderKind::Tcp => {
                 set_default_value(header, "src_port");
                 set_default_value(header, "dst_port");

@@ -1,13 +1,14 @@
 //! The tables of fields. Offsets and widths follow the named standards; names and defaults are OTG's.
 
 use super::AbsentValue::{Computed as Auto, Nothing, Value};
+use super::AddressRole::{AskedDestination, Destination, Source};
 use super::ComputedField::{
-    BottomOfStack, Checksum as Sum, EtherType, HeaderChecksum, HeaderWords, LengthBehind, LengthFromHere,
-    OptionWords, Protocol,
+    BottomOfStack, Checksum as Sum, HeaderChecksum, HeaderWords, LengthBehind, LengthFromHere, NextHeader,
+    OptionWords,
 };
 use super::ExtraPatternChoice::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
 use super::FieldNotation::{self, Checksum, Ipv4, Ipv6, Mac, Number};
-use super::{AbsentValue, ExtraPatternChoice, FieldDef, HeaderKind};
+use super::{AbsentValue, ExtraPatternChoice, FieldDef, HeaderDef, HeaderKind, NumberSpace};
 
 const fn field(
     name: &'static str,
@@ -17,7 +18,14 @@ const fn field(
     absent: AbsentValue,
     extra: ExtraPatternChoice,
 ) -> FieldDef {
-    FieldDef { name, at, bits, form, absent, extra }
+    FieldDef { name, at, bits, form, absent, extra, shown: false }
+}
+
+impl FieldDef {
+    /// Lets an explanation of the plan show the field.
+    const fn shown(self) -> Self {
+        Self { shown: true, ..self }
+    }
 }
 
 /// A number with a default.
@@ -34,40 +42,58 @@ const fn overlay_field(name: &'static str, at: u32, bits: u32) -> FieldDef {
 const PAUSE_DESTINATION_MAC: u128 = 0x0180_c200_0001;
 const PAUSE_ETHERTYPE: u128 = 0x8808;
 
-pub(super) fn field_table(kind: HeaderKind) -> &'static [FieldDef] {
+/// EtherType of the next header. 0xffff is OTG's value if no header follows.
+const ETHER_TYPE: AbsentValue = Auto(NextHeader { space: NumberSpace::EtherType, none: 0xffff });
+/// OTG's value before unknown payload is 61, "any host internal protocol".
+const IPV4_PROTOCOL: AbsentValue = Auto(NextHeader { space: NumberSpace::IpProtocol, none: 61 });
+/// IPv6 has a number for "no next header".
+const IPV6_NEXT_HEADER: AbsentValue = Auto(NextHeader { space: NumberSpace::IpProtocol, none: 59 });
+
+const fn header(
+    name: &'static str,
+    ether_types: &'static [u16],
+    ip_protocols: &'static [u16],
+    fields: &'static [FieldDef],
+) -> HeaderDef {
+    HeaderDef { name, ether_types, ip_protocols, fields }
+}
+
+/// Name, EtherTypes, IP protocols and fields of a header.
+pub(super) fn define_header(kind: HeaderKind) -> HeaderDef {
     match kind {
-        HeaderKind::Ethernet => ETHERNET_FIELDS,
-        HeaderKind::Vlan => VLAN_FIELDS,
-        HeaderKind::Ipv4 => IPV4_FIELDS,
-        HeaderKind::Ipv6 => IPV6_FIELDS,
-        HeaderKind::Tcp => TCP_FIELDS,
-        HeaderKind::Udp => UDP_FIELDS,
-        HeaderKind::Icmp => ICMP_FIELDS,
-        HeaderKind::Icmpv6 => ICMPV6_FIELDS,
-        HeaderKind::Arp => ARP_FIELDS,
-        HeaderKind::Gre => GRE_FIELDS,
-        HeaderKind::Vxlan => VXLAN_FIELDS,
-        HeaderKind::Geneve => GENEVE_FIELDS,
-        HeaderKind::Mpls => MPLS_FIELDS,
-        HeaderKind::EthernetPause => ETHERNET_PAUSE_FIELDS,
-        HeaderKind::PfcPause => PFC_PAUSE_FIELDS,
-        HeaderKind::Custom => &[],
+        // GRE carries Ethernet as "transparent Ethernet bridging" (RFC 7637).
+        HeaderKind::Ethernet => header("ethernet", &[0x6558], &[], ETHERNET_FIELDS),
+        HeaderKind::Vlan => header("vlan", &[0x8100, 0x88a8, 0x9100], &[], VLAN_FIELDS),
+        HeaderKind::Ipv4 => header("ipv4", &[0x0800], &[4], IPV4_FIELDS),
+        HeaderKind::Ipv6 => header("ipv6", &[0x86dd], &[41], IPV6_FIELDS),
+        HeaderKind::Tcp => header("tcp", &[], &[6], TCP_FIELDS),
+        HeaderKind::Udp => header("udp", &[], &[17], UDP_FIELDS),
+        HeaderKind::Icmp => header("icmp", &[], &[1], ICMP_FIELDS),
+        HeaderKind::Icmpv6 => header("icmpv6", &[], &[58], ICMPV6_FIELDS),
+        HeaderKind::Arp => header("arp", &[0x0806], &[], ARP_FIELDS),
+        HeaderKind::Gre => header("gre", &[], &[47], GRE_FIELDS),
+        HeaderKind::Vxlan => header("vxlan", &[], &[], VXLAN_FIELDS),
+        HeaderKind::Geneve => header("x_geneve", &[], &[], GENEVE_FIELDS),
+        HeaderKind::Mpls => header("mpls", &[0x8847, 0x8848], &[137], MPLS_FIELDS),
+        HeaderKind::EthernetPause => header("ethernetpause", &[0x8808], &[], ETHERNET_PAUSE_FIELDS),
+        HeaderKind::PfcPause => header("pfcpause", &[0x8808], &[], PFC_PAUSE_FIELDS),
+        HeaderKind::Custom => header("custom", &[], &[], &[]),
     }
 }
 
 /// IEEE 802.3.
 const ETHERNET_FIELDS: &[FieldDef] = &[
-    field("dst", 0, 48, Mac, Value(0), OrAuto),
-    field("src", 48, 48, Mac, Value(0), Plain),
-    field("ether_type", 96, 16, Number, Auto(EtherType), OrAuto),
+    field("dst", 0, 48, Mac(Destination), Value(0), OrAuto).shown(),
+    field("src", 48, 48, Mac(Source), Value(0), Plain).shown(),
+    field("ether_type", 96, 16, Number, ETHER_TYPE, OrAuto),
 ];
 
 /// IEEE 802.1Q. OTG's `tpid` is the two bytes *after* the tag control information.
 const VLAN_FIELDS: &[FieldDef] = &[
     number("priority", 0, 3, 0),
     number("cfi", 3, 1, 0),
-    number("id", 4, 12, 0),
-    field("tpid", 16, 16, Number, Auto(EtherType), OrAuto),
+    number("id", 4, 12, 0).shown(),
+    field("tpid", 16, 16, Number, ETHER_TYPE, OrAuto),
 ];
 
 /// RFC 791, with the traffic class of RFC 2474 and the ECN bits of RFC 3168 over the old type of service.
@@ -90,10 +116,10 @@ const IPV4_FIELDS: &[FieldDef] = &[
     number("more_fragments", 50, 1, 0),
     number("fragment_offset", 51, 13, 0),
     number("time_to_live", 64, 8, 64),
-    field("protocol", 72, 8, Number, Auto(Protocol), OrAuto),
+    field("protocol", 72, 8, Number, IPV4_PROTOCOL, OrAuto),
     field("header_checksum", 80, 16, Checksum, Auto(HeaderChecksum), Plain),
-    field("src", 96, 32, Ipv4, Value(0), RandomOrDevice),
-    field("dst", 128, 32, Ipv4, Value(0), RandomOrDevice),
+    field("src", 96, 32, Ipv4(Source), Value(0), RandomOrDevice).shown(),
+    field("dst", 128, 32, Ipv4(Destination), Value(0), RandomOrDevice).shown(),
 ];
 
 /// RFC 8200.
@@ -102,16 +128,16 @@ const IPV6_FIELDS: &[FieldDef] = &[
     number("traffic_class", 4, 8, 0),
     field("flow_label", 12, 20, Number, Value(0), Random),
     field("payload_length", 32, 16, Number, Auto(LengthBehind), OrAuto),
-    field("next_header", 48, 8, Number, Auto(Protocol), OrAuto),
+    field("next_header", 48, 8, Number, IPV6_NEXT_HEADER, OrAuto),
     number("hop_limit", 56, 8, 64),
-    field("src", 64, 128, Ipv6, Value(0), Device),
-    field("dst", 192, 128, Ipv6, Value(0), Device),
+    field("src", 64, 128, Ipv6(Source), Value(0), Device).shown(),
+    field("dst", 192, 128, Ipv6(Destination), Value(0), Device).shown(),
 ];
 
 /// RFC 9293; the NS bit of RFC 3540.
 const TCP_FIELDS: &[FieldDef] = &[
-    field("src_port", 0, 16, Number, Value(0), Random),
-    field("dst_port", 16, 16, Number, Value(0), Random),
+    field("src_port", 0, 16, Number, Value(0), Random).shown(),
+    field("dst_port", 16, 16, Number, Value(0), Random).shown(),
     number("seq_num", 32, 32, 0),
     number("ack_num", 64, 32, 0),
     field("data_offset", 96, 4, Number, Auto(HeaderWords), Plain),
@@ -132,8 +158,8 @@ const TCP_FIELDS: &[FieldDef] = &[
 
 /// RFC 768.
 const UDP_FIELDS: &[FieldDef] = &[
-    field("src_port", 0, 16, Number, Value(0), Random),
-    field("dst_port", 16, 16, Number, Value(0), Random),
+    field("src_port", 0, 16, Number, Value(0), Random).shown(),
+    field("dst_port", 16, 16, Number, Value(0), Random).shown(),
     field("length", 32, 16, Number, Auto(LengthFromHere), Plain),
     field("checksum", 48, 16, Checksum, Auto(Sum { pseudo: true, never_zero: true }), Plain),
 ];
@@ -163,10 +189,10 @@ const ARP_FIELDS: &[FieldDef] = &[
     number("hardware_length", 32, 8, 6),
     number("protocol_length", 40, 8, 4),
     number("operation", 48, 16, 1),
-    field("sender_hardware_addr", 64, 48, Mac, Value(0), Plain),
-    field("sender_protocol_addr", 112, 32, Ipv4, Value(0), Plain),
-    field("target_hardware_addr", 144, 48, Mac, Value(0), Plain),
-    field("target_protocol_addr", 192, 32, Ipv4, Value(0), Plain),
+    field("sender_hardware_addr", 64, 48, Mac(Source), Value(0), Plain),
+    field("sender_protocol_addr", 112, 32, Ipv4(Source), Value(0), Plain),
+    field("target_hardware_addr", 144, 48, Mac(AskedDestination), Value(0), Plain),
+    field("target_protocol_addr", 192, 32, Ipv4(Destination), Value(0), Plain),
 ];
 
 /// RFC 2784. The second word is there only when `checksum_present` is 1.
@@ -174,7 +200,7 @@ const GRE_FIELDS: &[FieldDef] = &[
     number("checksum_present", 0, 1, 0),
     number("reserved0", 1, 12, 0),
     number("version", 13, 3, 0),
-    field("protocol", 16, 16, Number, Auto(EtherType), OrAuto),
+    field("protocol", 16, 16, Number, ETHER_TYPE, OrAuto),
     field("checksum", 32, 16, Checksum, Auto(Sum { pseudo: false, never_zero: false }), Plain),
     number("reserved1", 48, 16, 0),
 ];
@@ -183,7 +209,7 @@ const GRE_FIELDS: &[FieldDef] = &[
 const VXLAN_FIELDS: &[FieldDef] = &[
     number("flags", 0, 8, 8),
     number("reserved0", 8, 24, 0),
-    field("vni", 32, 24, Number, Value(0), OrAuto),
+    field("vni", 32, 24, Number, Value(0), OrAuto).shown(),
     number("reserved1", 56, 8, 0),
 ];
 
@@ -194,14 +220,14 @@ const GENEVE_FIELDS: &[FieldDef] = &[
     number("control", 8, 1, 0),
     number("critical", 9, 1, 0),
     number("reserved0", 10, 6, 0),
-    field("protocol_type", 16, 16, Number, Auto(EtherType), OrAuto),
-    number("vni", 32, 24, 0),
+    field("protocol_type", 16, 16, Number, ETHER_TYPE, OrAuto),
+    number("vni", 32, 24, 0).shown(),
     number("reserved1", 56, 8, 0),
 ];
 
 /// RFC 3032, one label. Labels below 16 are reserved, hence OTG's default.
 const MPLS_FIELDS: &[FieldDef] = &[
-    field("label", 0, 20, Number, Value(16), OrAuto),
+    field("label", 0, 20, Number, Value(16), OrAuto).shown(),
     number("traffic_class", 20, 3, 0),
     field("bottom_of_stack", 23, 1, Number, Auto(BottomOfStack), OrAuto),
     number("time_to_live", 24, 8, 64),
@@ -209,8 +235,8 @@ const MPLS_FIELDS: &[FieldDef] = &[
 
 /// IEEE 802.3 annex 31B: a whole frame, addresses included.
 const ETHERNET_PAUSE_FIELDS: &[FieldDef] = &[
-    field("dst", 0, 48, Mac, Value(PAUSE_DESTINATION_MAC), Plain),
-    field("src", 48, 48, Mac, Value(0), Plain),
+    field("dst", 0, 48, Mac(Destination), Value(PAUSE_DESTINATION_MAC), Plain),
+    field("src", 48, 48, Mac(Source), Value(0), Plain),
     number("ether_type", 96, 16, PAUSE_ETHERTYPE),
     number("control_op_code", 112, 16, 1),
     number("time", 128, 16, 0),
@@ -218,8 +244,8 @@ const ETHERNET_PAUSE_FIELDS: &[FieldDef] = &[
 
 /// IEEE 802.1Qbb: a whole frame, addresses included.
 const PFC_PAUSE_FIELDS: &[FieldDef] = &[
-    field("dst", 0, 48, Mac, Value(PAUSE_DESTINATION_MAC), Plain),
-    field("src", 48, 48, Mac, Value(0), Plain),
+    field("dst", 0, 48, Mac(Destination), Value(PAUSE_DESTINATION_MAC), Plain),
+    field("src", 48, 48, Mac(Source), Value(0), Plain),
     number("ether_type", 96, 16, PAUSE_ETHERTYPE),
     number("control_op_code", 112, 16, 0x0101),
     number("class_enable_vector", 128, 16, 0),

@@ -6,7 +6,9 @@ use super::{
 };
 use crate::bits;
 use crate::checksum::ones_complement_sum;
-use crate::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
+use crate::header::{
+    AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, NumberSpace, PacketHeader,
+};
 use crate::pattern::FieldPattern;
 use packetrig_units::{FrameSize, clamp_to_u32};
 
@@ -14,10 +16,6 @@ use packetrig_units::{FrameSize, clamp_to_u32};
 /// outermost header is not part of a frame as the kernel sees it. The FCS of an inner header is, and the
 /// inner packet ends before it.
 const INNER_FCS_BYTES: usize = 4;
-/// Values of OTG for a type or protocol when no defined header follows.
-const NO_ETHER_TYPE: u128 = 0xffff;
-const NO_PROTOCOL: u128 = 61;
-const NO_NEXT_HEADER: u128 = 59;
 
 impl FrameTemplate {
     /// Compiles `spec`.
@@ -178,18 +176,9 @@ impl TemplateLayout {
         let start = place.at;
         let end = start + place.header.len();
         match computed {
-            ComputedField::EtherType => {
-                let value = next.and_then(HeaderKind::ether_type).map_or(NO_ETHER_TYPE, u128::from);
-                self.place_constant(start, field, value);
-            }
-            // Unknown payload: 61 is "any host internal protocol", 59 is IPv6's "no next header".
-            ComputedField::Protocol => {
-                let none = if place.header.kind() == HeaderKind::Ipv4 { NO_PROTOCOL } else { NO_NEXT_HEADER };
-                self.place_constant(
-                    start,
-                    field,
-                    next.and_then(HeaderKind::ip_protocol).map_or(none, u128::from),
-                );
+            ComputedField::NextHeader { space, none } => {
+                let number = next.and_then(|kind| space.written_number(kind)).unwrap_or(none);
+                self.place_constant(start, field, number.into());
             }
             ComputedField::HeaderWords => self.place_constant(start, field, (place.header.len() / 4) as u128),
             ComputedField::OptionWords => {
@@ -219,7 +208,7 @@ impl TemplateLayout {
     }
 
     fn pseudo_header(&self, kind: HeaderKind) -> Option<PseudoHeader> {
-        let protocol = kind.ip_protocol()?;
+        let protocol = u8::try_from(NumberSpace::IpProtocol.written_number(kind)?).ok()?;
         // The innermost IP header so far carries this header.
         self.ip.map(|(ip, at)| match ip {
             HeaderKind::Ipv6 => PseudoHeader { addresses: at + 8, len: 32, protocol },
