@@ -255,6 +255,18 @@ mod tests {
         text
     }
 
+    /// Nothing reads these members: streams have no metrics, because there may be thousands of them, and `packetrig watch`
+    /// shows the totals in its first lines.
+    #[test]
+    fn columns_are_shown_only_where_they_are_read() {
+        for column in STREAM_COLUMNS {
+            assert_eq!(column.metric, None, "`{}` of streams cannot be a metric", column.name);
+        }
+        for column in TOTAL_COLUMNS {
+            assert!(column.watch.is_none(), "`packetrig watch` has no table for the total `{}`", column.name);
+        }
+    }
+
     #[test]
     fn count_that_javascript_would_round_is_text() {
         assert_eq!(count_json(1 << 53), json!(9_007_199_254_740_992_u64));

@@ -4,6 +4,8 @@
 //! only, no `null`, 64-bit integers as text, `choice` present wherever a member implies it. This module does not know the meaning of values.
 
 mod copy;
+#[cfg(test)]
+mod header_tests;
 mod json;
 mod model;
 mod object;

@@ -11,7 +11,7 @@ use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Headers that OTG has and packetrig does not.
-const UNSUPPORTED_HEADERS: &[&str] =
+pub const UNSUPPORTED_HEADERS: &[&str] =
     &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
 
 /// The context of a flow's headers.
