@@ -42,6 +42,15 @@ const SNAPPI: &str = r#"{"ports":[{"name":"p1","location":"veth-a"},{"name":"p2"
   "duration":{"choice":"fixed_packets","fixed_packets":{"packets":100,"gap":12}}, "metrics":{"enable":true,"loss":false,"timestamps":false}}]}"#;
 
 #[test]
+fn the_book_names_every_header() {
+    let page = include_str!("../../../../docs/book/plan.md");
+    let from = page.find("**Headers**").expect("the page has a list of them");
+    let list = page[from..].split_once("A flow").expect("a sentence follows the list").0;
+    let names: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert_eq!(names, HeaderKind::ALL.map(HeaderKind::name));
+}
+
+#[test]
 fn snappi_request_reads_without_warnings() {
     let plan = Plan::from_text(SNAPPI).unwrap();
     assert_eq!(plan.warnings, []);
