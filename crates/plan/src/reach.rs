@@ -213,19 +213,11 @@ fn announced_numbers(field: &FieldDef) -> Option<NumberSpace> {
     }
 }
 
-/// Numbers of headers that can carry other headers and so their addresses: IP, tags, labels, Ethernet in Ethernet.
+/// Numbers of content that can have addresses of its own. A header without any only makes the list too careful.
 fn address_carrying_numbers(space: NumberSpace) -> Vec<u16> {
-    let carriers = HeaderKind::ALL.into_iter().filter(|kind| kind.fields().iter().any(announces_header));
-    let numbers = carriers.flat_map(|kind| space.numbers_of(kind)).copied();
+    let numbers = HeaderKind::ALL.into_iter().flat_map(|kind| space.numbers_of(kind)).copied();
     let others = if space == NumberSpace::EtherType { &PPPOE_ETHERTYPES[..] } else { &[] };
     numbers.chain(others.iter().copied()).collect()
-}
-
-fn announces_header(field: &FieldDef) -> bool {
-    matches!(
-        field.absent,
-        AbsentValue::Computed(ComputedField::NextHeader { .. } | ComputedField::BottomOfStack)
-    )
 }
 
 /// Addresses that emulated interfaces of a port claim or ask for: their own addresses and the
@@ -344,6 +336,9 @@ mod tests {
         let announced = "{choice: ethernet, ethernet: {ether_type: {choice: value, value: 2048}}}";
         assert!(open(announced)[0].contains("`ethernet.ether_type` can be 0x0800"));
         assert_eq!(open(&format!("{announced}, {{choice: ipv4, ipv4: {{}}}}")), Vec::<String>::new());
+        let arp = "{choice: ethernet, ethernet: {ether_type: {choice: value, value: 2054}}}";
+        assert!(open(arp)[0].contains("`ethernet.ether_type` can be 0x0806"));
+        assert_eq!(open(&format!("{arp}, {{choice: arp, arp: {{}}}}")), Vec::<String>::new());
         assert_eq!(open(ETHERNET), Vec::<String>::new());
     }
 
