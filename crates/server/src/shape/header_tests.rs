@@ -1,7 +1,7 @@
 //! The header tables of `wire` and the OTG model agree: a header or a field cannot be added to only one of them.
 
 use super::message_descriptor;
-use super::model::{all_refused, pool};
+use super::model::{all_refused_members, descriptor_pool};
 use packetrig_plan::UNSUPPORTED_HEADERS;
 use packetrig_wire::header::HeaderKind;
 use prost_reflect::{Kind, MessageDescriptor};
@@ -35,7 +35,7 @@ fn model_has_every_header_of_the_tables() {
     let model = message_descriptor("FlowHeader");
     let members = model.fields().filter(|member| matches!(member.kind(), Kind::Message(_)));
     assert_eq!(members.map(|member| member.name().to_owned()).collect::<BTreeSet<_>>(), tables);
-    let choices = pool().get_enum_by_name("otg.FlowHeader.Choice.Enum").expect("the model has it");
+    let choices = descriptor_pool().get_enum_by_name("otg.FlowHeader.Choice.Enum").expect("the model has it");
     let choices = choices.values().map(|value| value.name().to_owned());
     assert_eq!(choices.filter(|name| name != "unspecified").collect::<BTreeSet<_>>(), tables);
 }
@@ -58,7 +58,8 @@ fn model_has_every_field_of_the_tables() {
 #[test]
 fn both_readers_refuse_the_same_headers() {
     for owner in ["FlowHeader", "FlowHeader.Choice.Enum"] {
-        let (_, refused) = all_refused().find(|(known, _)| *known == owner).expect("the table has it");
+        let (_, refused) =
+            all_refused_members().find(|(known, _)| *known == owner).expect("the table has it");
         let names: BTreeSet<&str> = refused.iter().map(|(_, name)| *name).collect();
         assert_eq!(names, UNSUPPORTED_HEADERS.iter().copied().collect::<BTreeSet<_>>(), "{owner}");
     }
