@@ -142,7 +142,7 @@ fn store_skip_reason<P, T>(
     match part {
         Ok(part) => return Some(part),
         Err(SkippedSizeReason::NotApplicable(reason)) => {
-            *outcome = Some(PartOutcome::NotApplicable { reason })
+            *outcome = Some(PartOutcome::NotApplicable { reason });
         }
         Err(SkippedSizeReason::NotMeasured(reason)) => *outcome = Some(PartOutcome::NotMeasured { reason }),
     }

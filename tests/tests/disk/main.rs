@@ -70,7 +70,7 @@ fn report_space_is_reserved_on_full_disk() {
 fn unwritable_report_is_shown_and_capture_kept() {
     let Some(outcome) = outcome(Point::Names) else { return };
     let finished = &outcome.finished;
-    finished.assert_refused(WORLD, &["the report could not be stored", "was kept in", "No space left"]);
+    finished.assert_refused(WORLD, &["the report could not be stored", "were kept in", "No space left"]);
     assert!(finished.stdout.contains("PASS"), "the result is told: {}", finished.stdout);
     assert_kept_without_report(&outcome);
     assert_eq!(outcome.captures[0].1 as u64, FRAMES);
@@ -80,7 +80,7 @@ fn unwritable_report_is_shown_and_capture_kept() {
 #[test]
 fn failed_catalogue_row_keeps_report_and_capture() {
     let Some(outcome) = outcome(Point::Catalogue) else { return };
-    outcome.finished.assert_refused(WORLD, &["was kept in", "catalogue.sqlite"]);
+    outcome.finished.assert_refused(WORLD, &["were kept in", "catalogue.sqlite"]);
     assert_kept_without_report(&outcome);
     assert_eq!(outcome.unfinished[0]["has_report"], true);
     assert_eq!(outcome.captures[0].1 as u64, FRAMES);

@@ -115,7 +115,7 @@ fn tls_export_accepts_only_the_trusted_certificate() {
             continue;
         }
         lost(&metered, "unreachable", 300);
-        assert_eq!(collected.code, Some(7), "{}", collected.stderr);
+        assert_eq!(collected.code, Some(7), "{}\n{}", collected.stderr, metered.stderr);
         assert!(number(&report, "/intake/0/handshakes_failed") > 0, "{report}");
         let of_collector = report["intake"][0]["handshake_failure"].as_str().unwrap();
         for text in [metered.stderr.as_str(), &collected.stderr, of_collector] {

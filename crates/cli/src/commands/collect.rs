@@ -345,7 +345,7 @@ mod tests {
             CommandExit::Inconclusive
         );
         assert!(show::report_tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
-        assert!(show::report_tables(&cut, &[]).contains("a.ipfix holds no whole IPFIX or SIM message"));
+        assert!(show::report_tables(&cut, &[]).contains("a.ipfix has no whole IPFIX or SIM message"));
         let mut later = of(1, false);
         later.messages = 3;
         assert!(show::report_tables(&ledger(later), &[]).contains("ends within a message, or is damaged"));

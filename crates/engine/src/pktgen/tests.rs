@@ -129,7 +129,7 @@ fn everything_else_is_refused_by_name() {
     let port = format!(r#"{{"choice": "udp", "udp": {{"src_port": {increment}}}}}"#);
     let cases = [
         ("transport", r#"{"choice": "tcp"}"#, "flows[0].packet[2].tcp: back end pktgen sends UDP only"),
-        ("ip", r#"{"choice": "mpls"}"#, "flows[0].packet[1].mpls: back end pktgen sends ethernet"),
+        ("ip", r#"{"choice": "mpls"}"#, "flows[0].packet[1].mpls: back end pktgen sends only ethernet"),
         ("vlans", &vlan, "flows[0].packet[3].vlan"),
         ("vlans", &tagged, "flows[0].packet[1].vlan.id: back end pktgen cannot vary this field"),
         ("eth", "", "flows[0].packet[0].ethernet.src: back end pktgen replaces an address of zero"),

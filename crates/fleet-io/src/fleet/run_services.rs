@@ -114,7 +114,9 @@ impl<'a> FleetRunServices<'a> {
     /// Takes in the stored results of an attempt that another controller began.
     pub(super) fn add_stored_parts(&mut self, attempt: u32, on_hand: Vec<StoredPart>) {
         self.attempt = attempt;
-        on_hand.into_iter().for_each(|part| self.on_part_stored(part));
+        for part in on_hand {
+            self.on_part_stored(part);
+        }
     }
 
     /// End of each node's stored segments when the run is over.

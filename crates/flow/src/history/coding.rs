@@ -54,7 +54,9 @@ impl FlowHistory {
             *direction = take_direction(since_ns, from)?;
         }
         if flags & STORED_FLAG != 0 {
-            history.stored = [take_claim(since_ns, from)?, take_claim(since_ns, from)?];
+            for claim in &mut history.stored {
+                read_claim(claim, since_ns, from)?;
+            }
         }
         Some(history)
     }
@@ -87,12 +89,14 @@ fn write_claim(claim: Option<RecordClaim>, history_since_ns: u64, out: &mut Vec<
     }
 }
 
-fn take_claim(history_since_ns: u64, from: &mut &[u8]) -> Option<Option<RecordClaim>> {
-    if *from.split_off_first()? == 0 {
-        return Some(None);
+/// Reads what `write_claim` wrote. `None`: the bytes end too early.
+fn read_claim(claim: &mut Option<RecordClaim>, history_since_ns: u64, from: &mut &[u8]) -> Option<()> {
+    if *from.split_off_first()? != 0 {
+        let totals = take_counts(from)?;
+        let since_ns = history_since_ns.wrapping_add(take_signed(from)?);
+        *claim = Some(RecordClaim { totals, since_ns });
     }
-    let totals = take_counts(from)?;
-    Some(Some(RecordClaim { totals, since_ns: history_since_ns.wrapping_add(take_signed(from)?) }))
+    Some(())
 }
 
 const fn landmark_kind(number: u64) -> Option<LandmarkKind> {
