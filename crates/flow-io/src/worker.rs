@@ -228,7 +228,7 @@ impl MeterWorker {
         let Self { source, table, outbox, status, .. } = self;
         match &mut self.reorder {
             Some(reorder) => reorder.reorder_packets(packets, |batch, now_ns| {
-                meter_packets(table, outbox, status, batch, now_ns)
+                meter_packets(table, outbox, status, batch, now_ns);
             }),
             // An interface gives its packets once, in order of their arrival. Only
             // files can be held back and sorted.

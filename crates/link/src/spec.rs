@@ -242,10 +242,10 @@ impl ImpairSpecs {
                 }
                 ("both", _) => specs.ways = Self::same_both_ways(&DirectionSpec::from_entry(key, node)?).ways,
                 (key, _) if key == DIRECTION_NAMES[0] => {
-                    specs.ways[0] = DirectionSpec::from_entry(key, node)?
+                    specs.ways[0] = DirectionSpec::from_entry(key, node)?;
                 }
                 (key, _) if key == DIRECTION_NAMES[1] => {
-                    specs.ways[1] = DirectionSpec::from_entry(key, node)?
+                    specs.ways[1] = DirectionSpec::from_entry(key, node)?;
                 }
                 (key, _) => {
                     return Err(InvalidImpairmentSpec(format!(

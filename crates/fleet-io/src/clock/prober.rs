@@ -64,7 +64,7 @@ impl ClockProber {
         let thread = Builder::new()
             .name("clock".to_owned())
             .spawn(move || {
-                ClockAsking { shared: &state, server: &server, number: 0 }.probe_clock_until_over()
+                ClockAsking { shared: &state, server: &server, number: 0 }.probe_clock_until_over();
             })
             .map_err(Error::Thread)?;
         Ok(Self { shared, thread: Some(thread) })

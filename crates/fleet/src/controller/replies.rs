@@ -242,7 +242,7 @@ impl ControllerMachine {
             ControllerPhase::Committing { .. } => self.start_next_attempt(now),
             // The node refused the confirmation before T, or T passed without one: no node has started.
             ControllerPhase::Confirming { .. } if self.awaits_single_local_node() => {
-                self.start_next_attempt(now)
+                self.start_next_attempt(now);
             }
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.on_node_failure(

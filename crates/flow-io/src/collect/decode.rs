@@ -182,7 +182,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 delivered += u64::from(received.is_delivery());
                 match received {
                     ReceivedMessage::Record(record) => {
-                        pending.queue_pending_record(*exporter, record, sent_s)
+                        pending.queue_pending_record(*exporter, record, sent_s);
                     }
                     ReceivedMessage::Sim(event) => {
                         gather.add_event(*exporter, event, now_ns, &mut |of, record| {

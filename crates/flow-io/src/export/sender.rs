@@ -326,7 +326,7 @@ impl EncoderOutput {
         match self.transport.send_message(&message.bytes, &self.deadline) {
             Ok(()) => self.record_written_message(message),
             Err(UnsentMessageReason::Refused(why)) => {
-                self.record_refused_message(message.uncounted_records().0, &why)
+                self.record_refused_message(message.uncounted_records().0, &why);
             }
             Err(UnsentMessageReason::Gone(why)) => {
                 // Messages that were written before go first: the collector may lack them too.

@@ -108,7 +108,7 @@ mod tests {
     fn mailbox_keeps_newest_hello_per_node_in_turn() {
         let mailbox = HelloMailbox::default();
         let put = |node: &str, number| {
-            mailbox.store_hello(&hello(node, number), MonoTime::from_nanos(number.into()))
+            mailbox.store_hello(&hello(node, number), MonoTime::from_nanos(number.into()));
         };
         for number in 0..200 {
             put("flood", number);

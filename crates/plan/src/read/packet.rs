@@ -178,7 +178,7 @@ fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
             "router_alert" => header.append_options(&[0x94, 4, 0, 0]),
             "end_of_options" => header.append_options(&[0]),
             other => {
-                item.add_item_error(format!("IPv4 option `{other}` is not supported: {UNSUPPORTED_TEXT}"))
+                item.add_item_error(format!("IPv4 option `{other}` is not supported: {UNSUPPORTED_TEXT}"));
             }
         }
         option.refuse_unread_members();

@@ -42,7 +42,7 @@ pub(super) fn read_location(
     if !matches!(found.site, PortHost::Any(_)) {
         match taken.entry(found.clone()) {
             Entry::Occupied(other) => {
-                item.add_item_error(format!("`{text}` is port `{}` already", other.get()))
+                item.add_item_error(format!("`{text}` is port `{}` already", other.get()));
             }
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }

@@ -111,10 +111,10 @@ fn print_report(
     match end {
         OneprobeEndReason::Done | OneprobeEndReason::Stopped => {}
         OneprobeEndReason::Lossy => {
-            print_remark("oneprobe: stopped: more probes are lost than the limits allow")
+            print_remark("oneprobe: stopped: more probes are lost than the limits allow");
         }
         OneprobeEndReason::Prohibited => {
-            print_remark("oneprobe: stopped: a host on the path forbids these probes")
+            print_remark("oneprobe: stopped: a host on the path forbids these probes");
         }
         OneprobeEndReason::Failed(failure) => print_remark(format_args!("oneprobe: {failure}")),
     }

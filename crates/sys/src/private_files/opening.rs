@@ -343,7 +343,7 @@ mod tests {
     fn unchangeable_file_mode_is_tolerated_and_reported_once() {
         static TOLD: AtomicBool = AtomicBool::new(false);
         set_exposed_file_callback(|path, _| {
-            assert!(path.ends_with("comm") && !TOLD.swap(true, Ordering::Relaxed))
+            assert!(path.ends_with("comm") && !TOLD.swap(true, Ordering::Relaxed));
         });
         let comm = Path::new("/proc/thread-self/comm");
         let error = std::fs::set_permissions(comm, Permissions::from_mode(FILE_MODE)).unwrap_err();

@@ -43,7 +43,7 @@ fn await_test_frame(from: &LabPort, to: &LabPort) -> Result<(), Error> {
         rx.wait_for_frames(READY_FRAME_INTERVAL_NS)?;
         let mut arrived = false;
         rx.receive_frames(usize::MAX, &mut |frame| {
-            arrived |= frame.bytes.get(12..14) == Some(&READY_FRAME_ETHERTYPE)
+            arrived |= frame.bytes.get(12..14) == Some(&READY_FRAME_ETHERTYPE);
         });
         if arrived {
             return Ok(());

@@ -166,7 +166,7 @@ impl TranslatedCode {
         match value {
             ValueSource::Constant(k) => self.emit_instruction(EbpfInsn::alu(alu::MOV, into, k)),
             ValueSource::Memory(cell) => {
-                self.emit_instruction(EbpfInsn::load(0, into, FRAME, offset_of(cell)))
+                self.emit_instruction(EbpfInsn::load(0, into, FRAME, offset_of(cell)));
             }
             ValueSource::Length => {
                 self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, END));

@@ -53,7 +53,7 @@ impl SharedTimeIntervals {
         for span in all.into_iter().filter(|span| span[1] > 0) {
             match kept[..count].last_mut() {
                 Some(last) if span[0] <= last[1].saturating_add(MAX_SILENCE_IN_INTERVAL_NS) => {
-                    last[1] = last[1].max(span[1])
+                    last[1] = last[1].max(span[1]);
                 }
                 _ => {
                     kept[count] = span;
