@@ -51,7 +51,7 @@ pub mod flags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct PacketInfo {
-    /// Source address; IPv4 is [mapped](MAPPED).
+    /// Source address; IPv4 is [mapped](IPV4_MAPPED_PREFIX).
     pub source: [u8; 16],
     pub destination: [u8; 16],
     /// Time of arrival, nanoseconds since 1970.

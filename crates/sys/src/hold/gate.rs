@@ -49,7 +49,7 @@ impl KernelGate {
         read_passed_count(&self.table, PASSED)
     }
 
-    /// Record of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.
+    /// Record of frame `number`, counted from 0, one of the last [`super::MAX_HELD_FRAMES`] that passed.
     pub fn gated_frame(&self, number: u64) -> GatedFrame {
         read_gated_frame(&self.table, number)
     }

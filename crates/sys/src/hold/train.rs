@@ -120,7 +120,7 @@ impl LiveTrain {
         self.table.long(train::FAILED).load(Ordering::Acquire)
     }
 
-    /// Record of frame `number`, counted from 0, one of the last [`super::SLOTS`]; a release at 0 means that it could not be
+    /// Record of frame `number`, counted from 0, one of the last [`super::MAX_HELD_FRAMES`]; a release at 0 means that it could not be
     /// made. The program is called once more after the last frame of a run, so the record behind that one has an entry time, too.
     pub fn gated_frame(&self, number: u64) -> GatedFrame {
         read_gated_frame(&self.table, number)
