@@ -184,8 +184,8 @@ impl PlanDestinations {
 }
 
 fn begins_with_destination_mac(kind: HeaderKind) -> bool {
-    let is_destination = |form| matches!(form, FieldNotation::Mac(AddressRole::Destination));
-    kind.fields().iter().any(|field| field.at == 0 && is_destination(field.form))
+    let destination = FieldNotation::Mac(AddressRole::Destination);
+    kind.fields().iter().any(|field| field.at == 0 && field.form == destination)
 }
 
 /// Family of the address if frames go to it; absent if the field is something else.

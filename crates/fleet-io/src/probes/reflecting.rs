@@ -59,7 +59,7 @@ impl RunningReflector {
             RequestsByAsker { at: port.port, gate: gate.clone(), askers, counts: RefCell::default() };
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
-        let run = move || {
+        let thread = Builder::new().name("reflector".to_owned()).spawn(move || {
             let all = reflect::run_reflector(
                 &mut socket,
                 &mut StampReflector::new(settings),
@@ -67,8 +67,7 @@ impl RunningReflector {
                 &|_: &RequestCounts| told.load(Ordering::Acquire),
             )?;
             Ok(requests.request_rows(&all))
-        };
-        let thread = Builder::new().name("reflector".to_owned()).spawn(run);
+        });
         let thread = thread.map_err(|source| Error::Thread { name: "reflector".to_owned(), source })?;
         Ok(Some(Self { stop, thread: Some(thread) }))
     }

@@ -81,14 +81,14 @@ impl GroupMember {
         };
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
-        let work = move || {
+        let spawned = builder.spawn(move || {
             // Both calls only make wake-ups more punctual. Without the rights for them, the detection time must be longer.
             drop(sched::request_precedence());
             drop(clock::tighten_timer_slack());
             started.send(()).unwrap_or_default();
             thread.run_until_stopped();
-        };
-        let thread = builder.spawn(work).map_err(GroupError::Thread)?;
+        });
+        let thread = spawned.map_err(GroupError::Thread)?;
         // Waits for the thread, because a sandbox that this process enters next may forbid these calls.
         has_started.recv().unwrap_or_default();
         Ok(Self { role_handle, address, flags, thread: Some(thread) })

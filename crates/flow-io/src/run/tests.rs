@@ -67,12 +67,14 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
         Box::new(source) as Box<dyn PacketSource>
     };
     let sources = panics.iter().map(source).collect();
-    let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
+    let opened = OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing };
     let accounts = MeterAccounts::new();
     let processors = vec![None; panics.len()];
     let meter =
-        RunningMeter::launch_workers(&options(), processors, &OutputChannels::default(), &accounts, opened)
-            .unwrap();
+        RunningMeter::launch_workers(&options(), processors, &OutputChannels::default(), &accounts, || {
+            Ok(opened)
+        })
+        .unwrap();
     (meter, are_ended)
 }
 
@@ -134,10 +136,11 @@ fn worker_flushes_outputs_after_source_failure() {
     let sinks = vec![OutputQueue::new(queue, accounts.backpressure())];
     let channels = OutputChannels { export: None, sinks, backpressure: accounts.backpressure().clone() };
     let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn PacketSource>];
-    let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
+    let opened = OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing };
     let mut options = options();
     options.table.capacity = 2 * FLOWS;
-    let meter = RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, opened).unwrap();
+    let meter =
+        RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, || Ok(opened)).unwrap();
     drop(channels);
     // The records are taken only after the failure: until then a worker waits for no output.
     while !meter.is_over() {
@@ -206,10 +209,11 @@ fn ring_loss_lies_after_packets_that_were_in_the_ring() {
     let sinks = vec![OutputQueue::new(queue, accounts.backpressure())];
     let channels = OutputChannels { export: None, sinks, backpressure: accounts.backpressure().clone() };
     let sources = vec![Box::new(FullRing { taken: 0, was_empty: false }) as Box<dyn PacketSource>];
-    let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
+    let opened = OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing };
     let mut options = options();
     options.table.group = Some(RecordOriginMark { group: 1, meter: 1, lane: 0 });
-    let meter = RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, opened).unwrap();
+    let meter =
+        RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, || Ok(opened)).unwrap();
     drop(channels);
     meter.join_workers().unwrap();
     let records = taken.iter().flat_map(|batch| match batch {
@@ -235,8 +239,9 @@ fn failed_source_opening_stops_all_workers() {
     let sinks = vec![OutputQueue::new(queue, &BackpressurePolicy::default())];
     let channels = OutputChannels { sinks, ..OutputChannels::default() };
     let accounts = MeterAccounts::new();
-    let none = || Err(Error::Panicked("nobody"));
-    let refused = RunningMeter::launch_workers(&options(), vec![None; 3], &channels, &accounts, none);
+    let refused = RunningMeter::launch_workers(&options(), vec![None; 3], &channels, &accounts, || {
+        Err(Error::Panicked("nobody"))
+    });
     assert!(matches!(refused, Err(Error::Panicked("nobody"))));
     drop(channels);
     assert!(taken.try_recv().is_err_and(|error| error.is_disconnected()), "no worker holds a queue any more");

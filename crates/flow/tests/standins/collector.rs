@@ -65,9 +65,14 @@ impl Collector {
 fn stored_history(record: &FlowRecord) -> Option<FlowHistory> {
     let mut text = String::new();
     record.foreign.as_ref()?.others.append_json(&mut text);
-    let value = |name: &str| {
-        let key = format!("\"{name}\":");
-        text[text.find(&key)? + key.len()..].split([',', '}']).next()
-    };
-    FlowHistory::from_fields(|name| value(name)?.parse().ok(), |name| Some(value(name)?.trim_matches('"')))
+    FlowHistory::from_fields(
+        |name| field_value(&text, name)?.parse().ok(),
+        |name| Some(field_value(&text, name)?.trim_matches('"')),
+    )
+}
+
+/// Returns the value of a field in a JSON object without nested ones.
+fn field_value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let key = format!("\"{name}\":");
+    text[text.find(&key)? + key.len()..].split([',', '}']).next()
 }

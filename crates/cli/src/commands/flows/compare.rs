@@ -189,14 +189,14 @@ fn side_numbers(answer: &CompareAnswer, side: usize, sum: GroupTotals) -> [Value
 fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, change: &GroupChange) -> Value {
     let values = parts.iter().zip(&change.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
-    let side = |side: usize| {
+    let [a, b] = [0, 1].map(|side| {
         let numbers = side_numbers(answer, side, change.sums[side]);
         Value::Object(SIDE_COLUMN_NAMES.iter().map(|name| (*name).to_owned()).zip(numbers).collect())
-    };
+    });
     let others = [
         ("change", change_kind_name(change.kind).into()),
-        ("a", side(0)),
-        ("b", side(1)),
+        ("a", a),
+        ("b", b),
         ("difference", json!(round_decimals(answer.rate_change(change.sums, order)))),
         ("factor", json!(change_factor(answer, change.sums, order).map(round_decimals))),
     ];

@@ -137,13 +137,12 @@ pub(super) fn format_comparison_table(figures: &[ComparedFigure], style: TextSty
 }
 
 fn build_figure_row(figure: &ComparedFigure) -> Vec<String> {
-    let value = |value: Option<f64>| {
-        value.map_or_else(missing_value_dash, |value| format_figure_value(value, &figure.unit))
-    };
+    let [before, after] = [figure.before, figure.after]
+        .map(|value| value.map_or_else(missing_value_dash, |value| format_figure_value(value, &figure.unit)));
     vec![
         figure.title(),
-        value(figure.before),
-        value(figure.after),
+        before,
+        after,
         figure.difference.map_or_else(missing_value_dash, |by| format_figure_difference(by, &figure.unit)),
         figure.percent.map_or_else(missing_value_dash, format_signed_percent),
         describe_change(figure).to_owned(),

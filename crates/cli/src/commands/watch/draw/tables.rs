@@ -197,17 +197,20 @@ fn list_row_names(shown: &[ShownColumn], rows: &[(Option<impl LiveRow>, Style)])
     let has_route = shown.iter().any(|column| column.name == ROUTE_COLUMN);
     let names: Vec<Option<String>> =
         rows.iter().map(|(row, _)| row.as_ref().map(|row| column.format_cell(row))).collect();
-    let is_unique = |name: &String| names.iter().flatten().filter(|other| *other == name).count() == 1;
     rows.iter()
         .zip(&names)
         .map(|((row, _), name)| match (row, name) {
-            (Some(row), Some(name)) if !has_route && !is_unique(name) => {
+            (Some(row), Some(name)) if !has_route && !is_unique_name(&names, name) => {
                 format!("{name} {}", format_route(row))
             }
             (_, Some(name)) => name.clone(),
             (_, None) => unsent_text(),
         })
         .collect()
+}
+
+fn is_unique_name(names: &[Option<String>], name: &str) -> bool {
+    names.iter().flatten().filter(|other| *other == name).count() == 1
 }
 
 /// Text of a cell whose row was requested and will come.

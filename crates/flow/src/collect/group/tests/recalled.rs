@@ -16,13 +16,9 @@ fn restart_collector(stored: &[FlowRecord]) -> GroupedFlows {
 fn stored_history(record: &FlowRecord) -> FlowHistory {
     let mut text = String::new();
     record.foreign.as_ref().unwrap().others.append_json(&mut text);
-    let value = |name: &str| {
-        let key = format!("\"{name}\":");
-        text[text.find(&key)? + key.len()..].split([',', '}']).next()
-    };
     let history = FlowHistory::from_fields(
-        |name| value(name)?.parse().ok(),
-        |name| Some(value(name)?.trim_matches('"')),
+        |name| field_value(&text, name)?.parse().ok(),
+        |name| Some(field_value(&text, name)?.trim_matches('"')),
     );
     history.unwrap()
 }
@@ -95,4 +91,10 @@ fn unplaced_direction_is_not_recalled_as_stored() {
         ..history.forward
     };
     assert_eq!(new_packets(&mut again, &replies), [30]);
+}
+
+/// Returns the value of a field in a JSON object without nested ones.
+fn field_value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let key = format!("\"{name}\":");
+    text[text.find(&key)? + key.len()..].split([',', '}']).next()
 }
