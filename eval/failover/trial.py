@@ -96,7 +96,8 @@ class Trial:
 
     def start_all(self):
         lab, records = self.lab, f"{self.directory}/records"
-        self.watch = open_watch(lab.collector)
+        record = open(f"{self.directory}/messages", "wb") if os.environ.get("RECORD") else None
+        self.watch = open_watch(lab.collector, record)
         listen = ["--listen", f"tcp://0.0.0.0:{PORT}", "--directory", records, "--json", "-q", "--user", "root"]
         self.collector = Process(lab, lab.collector, "collector", [self.program, "collect", *listen])
         self.collector.start()

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import socket
+import struct
 import threading
 import time
 
@@ -50,15 +51,16 @@ def metric_of(text, name):
 class Watch(threading.Thread):
     """`arrivals`: (monotonic seconds, last number of the sender's address) of each segment with data."""
 
-    def __init__(self, link):
+    def __init__(self, link, record):
         super().__init__(daemon=True)
         self.link, self.arrivals, self.is_over = link, [], False
+        self.record = record
         link.settimeout(0.2)
 
     def run(self):
         while not self.is_over:
             try:
-                frame, place = self.link.recvfrom(96)
+                frame, place = self.link.recvfrom(70000 if self.record else 96)
             except TimeoutError:
                 continue
             now = time.monotonic()
@@ -68,11 +70,15 @@ class Watch(threading.Thread):
             length = int.from_bytes(frame[2:4], "big") - header - (frame[header + 12] >> 4) * 4
             if length > 0:
                 self.arrivals.append((now, frame[15]))
+                if self.record:
+                    self.record.write(recorded(now, frame, header, length))
 
     def stop(self):
         self.is_over = True
         self.join()
         self.link.close()
+        if self.record:
+            self.record.close()
 
     def write(self, path, began):
         """For who looks at a wrong trial: which meter sent when."""
@@ -85,7 +91,19 @@ class Watch(threading.Thread):
         return max(after - before for before, after in zip(moments, moments[1:]))
 
 
-def open_watch(namespace):
-    watch = Watch(socket_within(namespace, socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ALL)))
+def recorded(now, frame, header, length):
+    """Time, last number of the address, port, TCP sequence number, length, data: a collector can be fed with them again."""
+    start = header + (frame[header + 12] >> 4) * 4
+    data = frame[start : start + length]
+    port, sequence = int.from_bytes(frame[header : header + 2], "big"), int.from_bytes(frame[header + 4 : header + 8], "big")
+    return struct.pack("<dBHII", now, frame[15], port, sequence, len(data)) + data
+
+
+def open_watch(namespace, record=None):
+    link = socket_within(namespace, socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ALL))
+    if record:
+        # All data, which may come in bursts. SO_RCVBUFFORCE has no name in Python.
+        link.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
+    watch = Watch(link, record)
     watch.start()
     return watch

@@ -159,9 +159,11 @@ fn new_written_messages(options: &MeterExport) -> Option<WrittenMessages> {
 }
 
 /// Returns the age up to which records are sent again on a new connection.
-const fn resend_time(options: &MeterExport) -> Nanos {
-    // Without a history in the records, no collector recognises records that come again.
-    if options.has_history { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO }
+fn resend_time(options: &MeterExport) -> Nanos {
+    // Without a history in the records, no collector recognises records that come again. Only a stream shows that its collector was
+    // started again.
+    let has_streams = options.destinations.iter().any(|destination| destination.target.is_stream());
+    if options.has_history && has_streams { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO }
 }
 
 fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {

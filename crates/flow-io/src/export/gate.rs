@@ -159,6 +159,9 @@ impl ExportGate {
     fn leave_before(&mut self, before_ns: u64, dispatcher: &Dispatcher) {
         while let Some(kept) = self.kept.pop_before(before_ns) {
             dispatcher.count_batch_as_exported_by_others(&kept.batch);
+            if self.resend_time == Nanos::ZERO {
+                continue;
+            }
             let forget_ns = kept.at_ns.saturating_sub(self.resend_time.as_u64());
             self.exported.push_kept(kept);
             while self.exported.pop_before(forget_ns).is_some() {}

@@ -24,12 +24,14 @@ mod times;
 
 pub use counts::{GroupCounts, GroupSwitch, MeterPart};
 
-use crate::history::{CountTotals, FlowHistory, RecordClaim, RecordOriginMark};
+use crate::history::{FlowHistory, RecordClaim, RecordOriginMark};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 use clocks::MeterClocks;
 use packetrig_units::Nanos;
-use rows::{correct_times, record_of_waiting, record_times, record_with_history, set_half_counts};
+use rows::{
+    correct_times, half_counts, record_of_waiting, record_times, record_with_history, set_half_counts,
+};
 use side::{FlowSideState, SideReport};
 use std::collections::{BTreeMap, HashMap};
 
@@ -206,7 +208,9 @@ impl GroupedFlows {
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
         let times = record_times(history, record);
-        let has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
+        let mut both = SideReport::from_history(history, times, now_ns);
+        both.known_from_ns = self.whole_from_ns;
+        both.has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
         clocks.record_meter_life(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let stored = history.stored[usize::from(is_reverse)].filter(|_| was_stored);
@@ -214,20 +218,8 @@ impl GroupedFlows {
             if was_stored && stored.is_none() {
                 continue;
             }
-            let own = CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes };
-            let report = SideReport {
-                meter,
-                since_ns: history.since_ns,
-                is_strange: history.is_strange,
-                direction: *history.direction(is_reverse),
-                own,
-                first_ns: times[0],
-                last_ns: times[1],
-                known_from_ns: self.whole_from_ns,
-                stored,
-                has_others,
-                now_ns,
-            };
+            let (direction, own) = (*history.direction(is_reverse), half_counts(half));
+            let report = SideReport { direction, own, stored, ..both };
             // All meters share the order of ends. The source of a record is only
             // the end that its meter saw first.
             let place =

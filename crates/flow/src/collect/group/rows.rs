@@ -50,6 +50,10 @@ pub(super) fn record_of_waiting(
     record_with_history(record, &own)
 }
 
+pub(super) const fn half_counts(half: &FlowHalf) -> CountTotals {
+    CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes }
+}
+
 pub(super) const fn set_half_counts(half: &mut FlowHalf, counts: CountTotals) {
     (half.packets, half.bytes, half.frame_bytes) = (counts.packets, counts.bytes, counts.frame_bytes);
 }

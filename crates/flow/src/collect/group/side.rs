@@ -3,7 +3,7 @@
 use super::clocks::MeterClocks;
 use super::line::{Line, MAX_PACKET_JITTER_NS, PlacedEnd};
 use super::times::{SharedTimeIntervals, TimeSpan};
-use crate::history::{CountTotals, DirectionHistory, Landmark, RecordClaim};
+use crate::history::{CountTotals, DirectionHistory, FlowHistory, Landmark, RecordClaim};
 
 /// Number of lines that are kept for one direction, the latest ones. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
@@ -16,7 +16,7 @@ const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 const MIN_SILENCE_NS: u64 = 400_000_000;
 
 /// Statement of a record about one direction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SideReport {
     pub(super) meter: u32,
     /// See [`FlowHistory`](crate::FlowHistory).
@@ -76,6 +76,19 @@ pub(super) struct FlowSideState {
 }
 
 impl SideReport {
+    /// Makes the part of the statement that is the same for both directions.
+    pub(super) fn from_history(history: &FlowHistory, [first_ns, last_ns]: [u64; 2], now_ns: u64) -> Self {
+        Self {
+            meter: history.mark.meter,
+            since_ns: history.since_ns,
+            is_strange: history.is_strange,
+            first_ns,
+            last_ns,
+            now_ns,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn landmarks(&self) -> impl Iterator<Item = &Landmark> {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
     }

@@ -6,7 +6,7 @@ mod recalled;
 use super::counts::{MAX_METERS_PER_GROUP, MAX_REMEMBERED_SWITCHES};
 use super::*;
 use crate::FlowHalf;
-use crate::history::{DirectionHistory, Landmark, LandmarkKind};
+use crate::history::{CountTotals, DirectionHistory, Landmark, LandmarkKind};
 use crate::packet::{PacketInfo, protocol};
 use crate::table::{FlowTable, TableOptions};
 use proptest::prelude::*;
