@@ -18,7 +18,7 @@ mod stalls;
 use ahead::AheadFrameDetector;
 pub(crate) use ahead::{AheadBurstLog, SPACING_TOLERANCE};
 use catch_up::SenderLag;
-pub(crate) use catch_up::{ALWAYS_LATE_AFTER, CATCH_UP_DIVISOR, MAX_HOLD_UP, ON_TIME_TOLERANCE};
+pub(crate) use catch_up::{CATCH_UP_DIVISOR, HOLD_UP_WINDOW, MAX_HOLD_UP, ON_TIME_TOLERANCE};
 pub(crate) use peaks::SendingPeakMeter;
 pub(crate) use stalls::StallLog;
 

@@ -61,10 +61,13 @@ struct control {
 	u64 ahead;	/* frames that left nearer to those before them than that */
 	u64 ahead_due;	/* when the last frame was due, if it left ahead */
 	u64 bounds[BUCKETS]; /* frames by how long after their stamp they were handed over, at most */
-	u64 patience;	/* a sender that has been late for longer makes good hold-ups of this length at once: */
-	u64 hold_up;
-	u64 late_since;	/* 0 if it is on time */
-	u64 pad2[4096 / 8 - 8 - 8 - 8 - 8 - BUCKETS - 3];
+	u64 window;	/* time over which the sender adds up its hold-ups */
+	u64 hold_up;	/* a sender that loses too much time makes good hold-ups of this length at once */
+	u64 window_start;
+	u64 lost;	/* sum of the hold-ups in this window */
+	u64 excess;	/* delay of the last frame beyond the lag */
+	u64 starved;	/* whether the last window lost more than a window can make good */
+	u64 pad2[4096 / 8 - 8 - 8 - 8 - 8 - BUCKETS - 6];
 	struct run runs[RUNS];
 };
 
@@ -442,27 +445,42 @@ INLINE u64 lag_at(const struct control *c, u64 now)
 	return c->lag > made_good ? c->lag - made_good : 0;
 }
 
+/* Adds a delay beyond the lag to the hold-ups of this window. It may be the rest of an earlier one. */
+INLINE void add_delay(struct control *c, u64 excess, u64 now)
+{
+	u64 elapsed = now - c->window_start, held_up;
+	if (elapsed > c->window) {
+		c->starved = c->lost * (c->part + 1) > elapsed;
+		c->window_start = now;
+		c->lost = 0;
+	}
+	held_up = excess > c->excess ? excess - c->excess : 0;
+	if (held_up > c->slack)
+		c->lost += held_up < c->hold_up ? held_up : c->hold_up;
+}
+
 /*
  * Whether the frame that is due at `due` may leave. The same rule as in engine's sender/catch_up.rs: after a stall the sender is at most
- * `1 / part` faster than planned, until it is on time again; if it never is, it makes good short hold-ups at once.
+ * `1 / part` faster than planned, until it is on time again; if it loses too much time for that, it makes good short hold-ups at once.
  */
 INLINE int may_leave(struct control *c, u64 due, u64 now)
 {
 	u64 behind = now - due, lag, slack;
-	if (!c->lag && behind <= c->slack)
+	if (!c->lag && behind <= c->slack) {
+		c->excess = 0;
 		return 1;
+	}
 	lag = c->lag ? lag_at(c, now) : 0;
-	if (!c->late_since)
-		c->late_since = now;
-	slack = now - c->late_since > c->patience ? c->hold_up : c->slack;
+	add_delay(c, behind > lag ? behind - lag : 0, now);
+	slack = c->starved ? c->hold_up : c->slack;
 	if (behind > lag + slack) {
 		c->since = now;
 		lag = behind - slack;
 		WRITE_ONCE(c->lag, lag);
 	} else if (!lag) {
 		WRITE_ONCE(c->lag, 0);
-		c->late_since = 0;
 	}
+	c->excess = behind > lag ? behind - lag : 0;
 	return behind >= lag;
 }
 

@@ -3,8 +3,8 @@
 //! A sender that is behind by more than [`ON_TIME_TOLERANCE`] sends at the planned rate and a quarter more until it is on time
 //! again: in every millisecond, not on average, so that a device with that reserve carries it.
 //!
-//! A sender that has not been on time for [`ALWAYS_LATE_AFTER`] gets too little of its processor to recover like that. Then it
-//! makes good hold-ups of up to [`MAX_HOLD_UP`] at once, because otherwise its delay would keep growing.
+//! A sender that loses more than a fifth of its time to short hold-ups cannot recover like that: it would fall behind faster than it
+//! catches up. As long as it does, it makes good hold-ups of up to [`MAX_HOLD_UP`] at once.
 //!
 //! The rule uses a *lag*: the sender acts as if it were `lag` earlier, and the lag shrinks by a quarter of the time
 //! that passes. `bpf/send.bpf.c` implements the same rule for live frames.
@@ -21,18 +21,46 @@ pub(crate) const CATCH_UP_DIVISOR: u64 = 4;
 
 /// A sender that catches up sleeps only through waits longer than this.
 const MIN_SLEEP_WAIT: Nanos = Nanos::from_millis(1);
-/// Time after which a late sender makes hold-ups good at once. A stall of up to a quarter of it is recovered within it.
-pub(crate) const ALWAYS_LATE_AFTER: Nanos = Nanos::from_secs(1);
-/// Delay that a sender that is always late makes good at once.
+/// Time over which a sender adds up its hold-ups.
+pub(crate) const HOLD_UP_WINDOW: Nanos = Nanos::from_millis(100);
+/// Delay that a sender with too little time makes good at once.
 pub(crate) const MAX_HOLD_UP: Nanos = Nanos::from_millis(10);
+
+/// Time that a sender lost to hold-ups, in windows of [`HOLD_UP_WINDOW`].
+#[derive(Clone, Debug, Default)]
+struct HoldUps {
+    window_start: MonoTime,
+    /// Sum of the hold-ups in this window. A longer one than [`MAX_HOLD_UP`] counts as that, because the rest of it is caught up slowly.
+    lost: Nanos,
+    /// Delay of the last frame beyond the lag.
+    excess: Nanos,
+    /// True if the sender lost more time in the last window than it can make good in a window.
+    is_starved: bool,
+}
+
+impl HoldUps {
+    /// Adds a delay beyond the lag. It may be the rest of an earlier one.
+    fn add_delay(&mut self, excess: Nanos, now: MonoTime) {
+        let elapsed = now.since(self.window_start);
+        if elapsed > HOLD_UP_WINDOW {
+            // Catching up gains a quarter of the time that is not lost, so a fifth of the whole time.
+            self.is_starved = self.lost.as_u64().saturating_mul(CATCH_UP_DIVISOR + 1) > elapsed.as_u64();
+            self.window_start = now;
+            self.lost = Nanos::ZERO;
+        }
+        let held_up = excess.saturating_sub(self.excess);
+        if held_up > ON_TIME_TOLERANCE {
+            self.lost += held_up.min(MAX_HOLD_UP);
+        }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SenderLag {
     /// Delay of the sender at `since`.
     lag: Nanos,
     since: MonoTime,
-    /// Time since when it has not been on time.
-    late_since: Option<MonoTime>,
+    hold_ups: HoldUps,
     stalls: StallLog,
 }
 
@@ -67,19 +95,20 @@ impl SenderLag {
         let behind = now.since(due);
         // The common case first: this runs before every frame.
         if self.lag == Nanos::ZERO && behind <= ON_TIME_TOLERANCE {
+            self.hold_ups.excess = Nanos::ZERO;
             return;
         }
         let lag = self.current_lag(now);
-        let late_since = *self.late_since.get_or_insert(now);
-        let slack = if now.since(late_since) > ALWAYS_LATE_AFTER { MAX_HOLD_UP } else { ON_TIME_TOLERANCE };
+        self.hold_ups.add_delay(behind.saturating_sub(lag), now);
+        let slack = if self.hold_ups.is_starved { MAX_HOLD_UP } else { ON_TIME_TOLERANCE };
         if behind > lag + slack {
             // The sender makes up for the slack at once. It catches up slowly only for the lateness beyond the slack.
             self.lag = behind.saturating_sub(slack);
             self.since = now;
         } else if lag == Nanos::ZERO {
             self.lag = Nanos::ZERO;
-            self.late_since = None;
         }
+        self.hold_ups.excess = behind.saturating_sub(self.current_lag(now));
         let is_on_time = self.lag == Nanos::ZERO;
         self.stalls.record_lag(if is_on_time { Nanos::ZERO } else { behind }, now);
     }
@@ -138,11 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn repeatedly_stalled_sender_lag_stays_bounded() {
+    fn repeatedly_stalled_sender_keeps_its_rate() {
         let held_up: Vec<_> = (0..600).map(|n| (n * 10_000, n * 10_000 + 3_000)).collect();
         let sent = departures(200, 30_000, &held_up);
         let late = |n: usize| sent[n] - 200 * n as u64;
-        assert!(late(29_990) <= 10_000 && late(5_000) > 50_000, "{} {}", late(29_990), late(5_000));
+        let latest = (0..30_000).map(late).max().unwrap();
+        // It loses 30 ms in the first window, of which it makes good 18 ms.
+        assert!((10_000..=33_000).contains(&latest), "{latest}");
+        assert!((1_250..29_990).all(|n| late(n) <= 10_000), "from 250 ms on");
+    }
+
+    #[test]
+    fn starved_sender_recovers_slowly_once_it_has_its_time() {
+        let held_up: Vec<_> = (0..30).map(|n| (n * 10_000, n * 10_000 + 3_000)).collect();
+        let sent = departures(200, 5_000, &[held_up, vec![(500_000, 550_000)]].concat());
+        let within = |from: u64, until: u64| sent.iter().filter(|at| (from..until).contains(*at)).count();
+        assert!((624..=626).contains(&within(550_000, 650_000)), "{}", within(550_000, 650_000));
     }
 
     #[test]
@@ -160,8 +200,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn catch_up_rate_is_bounded_in_every_millisecond(
-            gap in 5u64..400, stalls in prop::collection::vec((0u64..200_000, 1u64..50_000), 0..6)
+            gap in 5u64..400, stalls in prop::collection::vec((0u64..200_000, 1u64..4_000), 0..6)
         ) {
+            // Five stalls of 4 ms in 100 ms are what a sender recovers from slowly.
             let stalls: Vec<_> = stalls.iter().map(|(from, length)| (*from, from + length)).collect();
             let sent = departures(gap, 400_000 / gap, &stalls);
             let most = (1250 + ON_TIME_TOLERANCE.as_u64() / 1000) / gap + 2;

@@ -10,8 +10,8 @@ use crate::Error;
 use crate::gate::{MAX_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
 use crate::sender::{
-    ALWAYS_LATE_AFTER, AheadBurstLog, CATCH_UP_DIVISOR, LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE,
-    MAX_HOLD_UP, ON_TIME_TOLERANCE, SPACING_TOLERANCE, SendingPeakMeter, StallLog,
+    AheadBurstLog, CATCH_UP_DIVISOR, HOLD_UP_WINDOW, LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE, MAX_HOLD_UP,
+    ON_TIME_TOLERANCE, SPACING_TOLERANCE, SendingPeakMeter, StallLog,
 };
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
@@ -43,7 +43,7 @@ const HISTOGRAM_DIGITS: u8 = 2;
 pub(super) const LIVE_FRAME_PACE: LivePace = LivePace {
     slack_ns: ON_TIME_TOLERANCE.as_u64(),
     part: CATCH_UP_DIVISOR,
-    catch_up_timeout_ns: ALWAYS_LATE_AFTER.as_u64(),
+    window_ns: HOLD_UP_WINDOW.as_u64(),
     hold_up_ns: MAX_HOLD_UP.as_u64(),
     tolerance_ns: SPACING_TOLERANCE.as_u64(),
 };

@@ -61,8 +61,8 @@ pub struct LivePace {
     pub slack_ns: u64,
     /// Divisor: while the program catches up, its lag shrinks by the time that passes divided by this.
     pub part: u64,
-    /// Time without being on time after which it makes good hold-ups of `hold_up_ns` at once.
-    pub catch_up_timeout_ns: u64,
+    /// Time over which the program adds up its hold-ups. If it cannot catch up with them, it makes good up to `hold_up_ns` at once.
+    pub window_ns: u64,
     pub hold_up_ns: u64,
     /// Tolerance: frames may follow earlier frames this much sooner than planned without counting as ahead.
     pub tolerance_ns: u64,
@@ -114,14 +114,13 @@ impl LiveTx {
         // The program does not run yet, so plain writes are enough.
         let mut shared = control_map.share_memory()?;
         shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
-        let LivePace { slack_ns, part, catch_up_timeout_ns: patience_ns, hold_up_ns, tolerance_ns } =
-            options.pace;
+        let LivePace { slack_ns, part, window_ns, hold_up_ns, tolerance_ns } = options.pace;
         let numbers = [
             (control::LATE_AFTER, options.late_after_ns),
             (control::SLACK, slack_ns),
             (control::PART, part),
             (control::TOLERANCE, tolerance_ns),
-            (control::PATIENCE, patience_ns),
+            (control::WINDOW, window_ns),
             (control::HOLD_UP, hold_up_ns),
         ];
         for (at, number) in numbers {
