@@ -139,6 +139,8 @@ class Trial:
                 break
             self.await_ready()
             time.sleep(fault["delay"])
+            # A meter may have noticed meanwhile that it lacks packets. Then nobody could say what the other one must not lose.
+            self.await_ready()
             self.do_fault(fault)
         self.await_ready()
         time.sleep(self.plan["after"])
@@ -189,7 +191,7 @@ class Trial:
 
     def cut_control(self, meter, length, _):
         self.cut_cable(f"p{meter.number}", length)
-        self.settle(1)
+        self.settle(3)
 
     def cut_export(self, meter, length, was_chosen):
         self.pass_role(meter, was_chosen)

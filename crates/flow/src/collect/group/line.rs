@@ -5,8 +5,12 @@ use super::side::SideReport;
 use super::times::SharedTimeIntervals;
 use crate::history::{CountTotals, Landmark, LandmarkKind, RecordClaim};
 
-/// Landmarks of known position, the latest.
-const MAX_LANDMARKS: usize = 5;
+/// Landmarks of known position: the latest ones, and older ones that are the farther apart the older they are.
+const MAX_LANDMARKS: usize = 10;
+/// Number of the latest landmarks, of which none is left out.
+const LATEST_LANDMARKS: usize = 5;
+/// Age from which the oldest landmark is left out first. Meters send again what is up to 90 s old.
+const LANDMARK_AGE_NS: u64 = 180_000_000_000;
 /// Meters and their start times; the position of their first packet is known.
 const MAX_ORIGINS: usize = 3;
 /// Number of separate intervals. If there are more, the gap between the first two counts as stored.
@@ -252,11 +256,28 @@ impl Line {
                 at.unwrap_or(self.landmarks.len()),
                 KnownLandmark::from_landmark(seen, meter, position),
             );
-            // Landmarks are in the order of their positions, so the first one is the oldest.
-            if self.landmarks.len() > MAX_LANDMARKS {
-                self.landmarks.remove(0);
-            }
+            self.forget_landmarks();
         }
+    }
+
+    /// Forgets landmarks if there are too many. One meter may send its last 90 s again before another one does, so landmarks of all
+    /// this time are kept.
+    fn forget_landmarks(&mut self) {
+        while self.landmarks.len() > MAX_LANDMARKS {
+            // Landmarks are in the order of their positions, so the first one is the oldest.
+            let (first, last) = (self.landmarks[0], self.landmarks[self.landmarks.len() - 1]);
+            let is_first_useless = last.at_ns > first.at_ns.saturating_add(LANDMARK_AGE_NS);
+            let older = 1..self.landmarks.len() - LATEST_LANDMARKS;
+            let densest = older.min_by_key(|at| self.spacing_at(*at, last.position));
+            self.landmarks.remove(densest.filter(|_| !is_first_useless).unwrap_or(0));
+        }
+    }
+
+    /// Returns the distance between the neighbours of a landmark, in thousandths of its distance from the last position.
+    fn spacing_at(&self, at: usize, last: CountTotals) -> u128 {
+        let distance = |from: CountTotals, to: CountTotals| u128::from(to.less(from).packets);
+        let [before, here, after] = [at - 1, at, at + 1].map(|at| self.landmarks[at].position);
+        distance(before, after) * 1000 / distance(here, last).max(1)
     }
 
     /// Takes over another line with positions that are smaller by a distance.
@@ -270,7 +291,7 @@ impl Line {
         );
         // Positions may be below zero, so they are compared as signed numbers.
         self.landmarks.sort_by_key(|known| known.position.packets.cast_signed());
-        self.landmarks.drain(..self.landmarks.len().saturating_sub(MAX_LANDMARKS));
+        self.forget_landmarks();
         let origins = other.origins.into_iter();
         self.origins
             .extend(origins.map(|origin| KnownOrigin { position: origin.position.plus(distance), ..origin }));

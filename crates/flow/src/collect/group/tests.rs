@@ -321,6 +321,34 @@ fn records_with_the_same_beginning_are_placed() {
     }
 }
 
+/// A collector that was started again receives what a meter has sent in the last 90 s, and then what a meter that ended half a minute
+/// ago has sent before.
+#[test]
+fn records_sent_again_are_placed_by_old_landmarks() {
+    let mut meters = [1, 2].map(|meter| Meter::new(meter, THERE));
+    let at = |number: usize| BEGIN + number as u64 * 100 * MILLI;
+    for number in 0..900 {
+        // The second meter came after a third of the time, and the first one ended after two thirds.
+        if number == 300 {
+            meters[1] = Meter::new(2, at(number));
+        }
+        if number < 600 {
+            meters[0].meter(packet(1, false, 0, number, at(number)));
+        }
+        if number >= 300 {
+            meters[1].meter(packet(1, false, 0, number, at(number)));
+        }
+    }
+    meters[0].finish(at(600));
+    meters[1].finish(at(900));
+    let mut groups = GroupedFlows::new(GroupOptions::default(), THERE);
+    let sent_again = meters.iter().rev().flat_map(|meter| &meter.left);
+    let new = sent_again.flat_map(|(_, record)| groups.filter_new(record.clone(), at(901)));
+    assert_eq!(new.map(|record| record.packets()).sum::<u64>(), 900);
+    let (_, counts) = groups.groups().next().unwrap();
+    assert_eq!(counts.unplaced_packets, 0);
+}
+
 #[test]
 fn life_between_known_lives_is_stored() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
